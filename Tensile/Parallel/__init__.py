@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""TensileParallel: Tensile run once, with a client that uses every GPU."""
