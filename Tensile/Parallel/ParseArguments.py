@@ -16,7 +16,6 @@ write `--option=value` to be sure.
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import re
 import uuid
@@ -156,7 +155,7 @@ class RunSettings:
         client: the tensile_client to run (--client, or the host's --prebuilt-client); None where
             neither was given.
         prebuiltClient: the value of the host's --prebuilt-client alone.
-        devices: --devices as a DeviceList value ([-1] for all); None where it was not given.
+        devices: --devices as parseDevicesOption gives it; None where it was not given.
         parameters: the host's --global-parameters, as (name, text) in their order.
         tensileRoot: --tensile-root.
         emulate: number of emulated devices; 0 for the machine's own.
@@ -170,7 +169,7 @@ class RunSettings:
     alternateFormat: bool = False
     client: Optional[str] = None
     prebuiltClient: Optional[str] = None
-    devices: Optional[List[int]] = None
+    devices: Any = None
     parameters: Tuple[Tuple[str, str], ...] = ()
     tensileRoot: Optional[str] = None
     emulate: int = 0
@@ -183,19 +182,10 @@ class RunSettings:
     version: bool = False
     argv: Tuple[str, ...] = ()
 
-    def parameter(self, name: str) -> Any:
-        """The value of a --global-parameters NAME=VALUE, read as the host reads it.
-
-        Returns:
-            The Python literal, or the text where it is none, or None where it was not given.
-        """
+    def parameter(self, name: str) -> Optional[str]:
+        """Text of a --global-parameters NAME=TEXT, or None; the last one counts, as in the host."""
         texts = [text for key, text in self.parameters if key == name]
-        if not texts:
-            return None
-        try:
-            return ast.literal_eval(texts[-1].strip())
-        except (ValueError, SyntaxError):
-            return texts[-1]
+        return texts[-1] if texts else None
 
 
 @dataclass(frozen=True)
@@ -207,7 +197,7 @@ class ClientSettings:
         clientArguments: the other options of tensile_client as (key, value).
         clientArgv: the command line for tensile_client: what was given, without our options.
         client: path of tensile_client; None for the emulated one.
-        devicesWanted: --devices as parseDeviceList gives it; None where it was not given.
+        devicesWanted: --devices as parseDevicesOption gives it; None where it was not given.
         devices: those that the front end chose; empty where there is none or --devices was given.
         emulate: number of emulated devices; 0 for the machine's own.
         outputs: folder for unit files and journals; None for one beside the results file.
@@ -284,7 +274,7 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         alternateFormat=any(word.option == "--alternate-format" for word in host),
         client=prebuilt if ours.client is None else ours.client,
         prebuiltClient=prebuilt,
-        devices=_deviceListValue(ours.devices),
+        devices=_devicesOption(ours.devices),
         parameters=_globalParameters(host),
         tensileRoot=ours.tensile_root,
         emulate=ours.emulate,
@@ -342,27 +332,24 @@ def ourVersion() -> str:
 def globalParametersOption(
     hostOptions: Sequence[str], additions: Dict[str, str]
 ) -> Tuple[str, ...]:
-    """The host's options with further global parameters; those the user gave stay as they are.
+    """The host's options with further global parameters, which beat the user's.
 
     The host keeps only the last --global-parameters (the 2026 one keeps all), so the additions
-    have to go into that one.
+    have to go into that one; within it, the last of a name counts.
 
     Args:
         hostOptions: the host's options, without positional arguments.
         additions: name to Python literal, as text.
     """
-    words = _splitWords(hostOptions, {}, HOST_OPTIONS)
-    given = {name for name, _ in _globalParameters(words)}
-    new = ["%s=%s" % item for item in additions.items() if item[0] not in given]
-    if not new:
+    if not additions:
         return tuple(hostOptions)
-    last = max(
-        (i for i, word in enumerate(words) if word.option == "--global-parameters"), default=None
-    )
-    if last is None:
-        return tuple(hostOptions) + ("--global-parameters", *new)
-    values = list(words[last].values) + new
-    words[last] = replace(words[last], tokens=("--global-parameters", *values))
+    new = tuple("%s=%s" % item for item in additions.items())
+    words = _splitWords(hostOptions, {}, HOST_OPTIONS)
+    given = [i for i, word in enumerate(words) if word.option == "--global-parameters"]
+    if not given:
+        return tuple(hostOptions) + ("--global-parameters",) + new
+    last = words[given[-1]]
+    words[given[-1]] = replace(last, tokens=("--global-parameters",) + last.values + new)
     return _joinWords(words)
 
 
@@ -480,23 +467,13 @@ def _globalParameters(words: Sequence[_Word]) -> Tuple[Tuple[str, str], ...]:
     return tuple((name, text) for name, _, text in pairs)
 
 
-def _deviceListValue(text: Optional[str]) -> Optional[List[int]]:
-    """--devices as a DeviceList value: "0,2" is [0, 2], "all" is [-1]."""
+def _devicesOption(text: Optional[str]) -> Any:
+    """The selection that --devices asks for; None where it was not given."""
     if text is None:
         return None
-    if text.strip() == "all":
-        return [-1]
-    try:
-        numbers = [int(part) for part in text.strip().strip("[]").split(",")]
-    except ValueError:
-        raise InputError(
-            "--devices %s: give numbers separated by commas, such as 0,2, or all" % text
-        ) from None
-    if any(number < 0 for number in numbers):
-        if numbers[0] == -1:
-            return [-1]
-        raise InputError("--devices %s: a device number is not negative" % text)
-    return numbers
+    from .DeviceList import parseDevicesOption
+
+    return parseDevicesOption(text)
 
 
 def _withSettingsFile(settings: ClientSettings, path: str) -> ClientSettings:
@@ -539,9 +516,7 @@ def _withClientOptions(settings: ClientSettings, ours: argparse.Namespace) -> Cl
     if ours.client is not None:
         changes["client"] = ours.client
     if ours.devices is not None:
-        from .DeviceList import parseDeviceList
-
-        changes["devicesWanted"] = parseDeviceList(_deviceListValue(ours.devices))
+        changes["devicesWanted"] = _devicesOption(ours.devices)
         changes["devices"] = ()
     if ours.emulate:
         changes["emulate"] = ours.emulate
