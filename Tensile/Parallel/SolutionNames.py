@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT
+"""Names and order of the solutions in a library: the columns of the client's results file.
+
+A YAML library of a few thousand solutions takes PyYAML minutes, so it is never loaded: only the
+lines of its top-level `solutions:` list are looked at, for `name` and `index` of each item.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Dict, Iterator, List, Optional, Tuple
+
+from .Errors import InputError
+
+_FIELD = re.compile(r"""\s*(['"]?)(name|index)\1\s*:(?:\s+|$)(.*)""")
+_COMMENT = re.compile(r"\s+#.*$")
+
+
+def readSolutionNames(libraryPath) -> List[str]:
+    """Names of a library's solutions, in the order of the client's columns.
+
+    The client keeps the solutions in a map by `index` (MasterSolutionLibrary) and runs from the
+    first to the last index, so that is the order; of two with one index the later one counts.
+
+    Args:
+        libraryPath: TensileLibrary.yaml, .dat (msgpack) or .dat.zlib.
+
+    Raises:
+        InputError: missing, not a library, without solutions, or with a gap in its indices (the
+            client would end at it).
+    """
+    path = os.fspath(libraryPath)
+    byIndex: Dict[int, str] = {}
+    try:
+        for index, name in _solutions(path):
+            byIndex[index] = name
+    except OSError as error:
+        message = "%s: cannot read the solution library: %s" % (path, error.strerror)
+        raise InputError(message) from None
+    if not byIndex:
+        raise InputError("%s: no solutions in this library" % path)
+    indices = sorted(byIndex)
+    if indices[0] != 0 or indices[-1] != len(indices) - 1:
+        message = "%s: its solutions are not numbered 0 to %d" % (path, len(indices) - 1)
+        raise InputError(message)
+    return [byIndex[index] for index in indices]
+
+
+def _solutions(path: str) -> Iterator[Tuple[int, str]]:
+    if path.endswith((".dat", ".dat.zlib", ".zlib")):
+        return _packedSolutions(path)
+    return _yamlSolutions(path)
+
+
+def _packedSolutions(path: str) -> Iterator[Tuple[int, str]]:
+    import msgpack
+
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        if path.endswith(".zlib"):
+            import zlib
+
+            data = zlib.decompress(data)
+        # Newer hosts write maps with integer keys; names may hold any bytes.
+        library = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
+        pairs = [(int(entry["index"]), entry["name"]) for entry in library["solutions"]]
+    except Exception as error:  # msgpack and zlib have a dozen kinds of "not that format"
+        raise InputError("%s: not a msgpack solution library (%s)" % (path, error)) from None
+    return iter(pairs)
+
+
+def _yamlSolutions(path: str) -> Iterator[Tuple[int, str]]:
+    with open(path, "r", encoding="utf-8", errors="surrogateescape") as file:
+        text = file.read()
+    start = _listStart(text)
+    if start is None:
+        raise InputError("%s: no top-level 'solutions:' list, so not a library" % path)
+    rest = text[start:]
+    if rest.lstrip()[:1] == "[":
+        return _flowList(rest.lstrip(), path)
+    return _blockList(rest, path)
+
+
+def _listStart(text: str) -> Optional[int]:
+    """Where the value of the top-level key `solutions` begins."""
+    match = re.search(r"""^(['"]?)solutions\1[ \t]*:(?=\s)""", text, re.MULTILINE)
+    if match is None and text.lstrip()[:1] == "{":
+        match = re.search(r"""(['"])solutions\1\s*:""", text)  # a library written as JSON
+    return None if match is None else match.end()
+
+
+def _blockList(text: str, path: str) -> Iterator[Tuple[int, str]]:
+    """Items of a block list: `- key: value` with further keys below, or `- {…}`."""
+    listIndent = itemIndent = -1
+    item: Dict[str, str] = {}
+    flow: List[str] = []
+    depth = 0
+    for line in text.split("\n"):
+        if depth:
+            flow.append(line)
+            depth = _depth(line, depth)
+            if not depth:
+                yield _pair(_flowFields("\n".join(flow)), path)
+            continue
+        stripped = line.lstrip(" ")
+        if not stripped or stripped[0] in "#\r":
+            continue
+        indent = len(line) - len(stripped)
+        if stripped.startswith("- ") and listIndent in (-1, indent):
+            if item:
+                yield _pair(item, path)
+            item, listIndent = {}, indent
+            content = stripped[2:].lstrip(" ")
+            itemIndent = len(line) - len(content)
+            if content[0] == "{":
+                flow, depth = [content], _depth(content, 0)
+                if not depth:
+                    yield _pair(_flowFields(content), path)
+                continue
+            stripped, indent = content, itemIndent
+        elif indent <= listIndent or listIndent < 0:
+            break  # the list has ended: next top-level key, "..." or an empty list
+        # Only an item's own keys: predicates have an `index` too, further to the right.
+        if indent == itemIndent and stripped[0] in "ni'\"":
+            match = _FIELD.match(stripped)
+            if match:
+                item[match.group(2)] = _scalar(match.group(3))
+    if item:
+        yield _pair(item, path)
+
+
+def _flowList(text: str, path: str) -> Iterator[Tuple[int, str]]:
+    """Items of `[{…}, {…}]`."""
+    depth = begin = 0
+    for position, char in _structure(text):
+        if char in "[{":
+            depth += 1
+            if depth == 2:
+                begin = position
+        elif char in "]}":
+            depth -= 1
+            if depth == 1:
+                yield _pair(_flowFields(text[begin : position + 1]), path)
+            elif depth == 0:
+                return
+
+
+_STRUCTURE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|[\[\]{},]""", re.DOTALL)
+
+
+def _structure(text: str) -> Iterator[Tuple[int, str]]:
+    """Brackets and commas of a flow text that are not inside quotes."""
+    for match in _STRUCTURE.finditer(text):
+        if match.group()[0] not in "'\"":
+            yield match.start(), match.group()
+
+
+def _depth(line: str, depth: int) -> int:
+    for _, char in _structure(line):
+        depth += (char in "[{") - (char in "]}")
+    return depth
+
+
+def _flowFields(text: str) -> Dict[str, str]:
+    """`name` and `index` of one `{…}`, at its own level."""
+    fields: Dict[str, str] = {}
+    depth, begin = 0, 1
+    for position, char in _structure(text):
+        if char in "[{":
+            depth += 1
+        elif char in "]}":
+            depth -= 1
+        if (char == "," and depth == 1) or depth == 0:
+            match = re.match(r"""\s*(['"]?)(name|index)\1\s*:\s*(.*)""", text[begin:position], re.S)
+            if match:
+                fields[match.group(2)] = _scalar(match.group(3))
+            begin = position + 1
+    return fields
+
+
+def _scalar(text: str) -> str:
+    text = text.strip()
+    if text[:1] == "'":
+        return text[1 : text.rindex("'")].replace("''", "'")
+    if text[:1] == '"':
+        body = text[1 : text.rindex('"')]
+        return re.sub(r"\\(.)", r"\1", body)
+    return _COMMENT.sub("", text)
+
+
+def _pair(item: Dict[str, str], path: str) -> Tuple[int, str]:
+    try:
+        return int(item["index"]), item["name"]
+    except (KeyError, ValueError):
+        message = "%s: a solution without a name or a number: %r" % (path, item)
+        raise InputError(message) from None
