@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Empty: its presence tells TensileLite from classic Tensile."""
