@@ -119,9 +119,7 @@ def findHost(
     )
 
 
-def hostCommand(
-    host: Host, bootstrapOptions: Sequence[str], arguments: Sequence[str]
-) -> List[str]:
+def hostCommand(host: Host, bootstrapOptions: Sequence[str], arguments: Sequence[str]) -> List[str]:
     """Command line that runs the host's own Tensile(...) in a process of its own.
 
     Args:

@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: MIT
+"""config_gpu_N.yaml: what one device benchmarked, as a config for stock Tensile on that GPU alone.
+
+Everything of the user's config stays but for DeviceList (removed), Device (N), and the sizes and
+groups of which the device measured nothing.
+
+The client counts problems, not the config's entries: problem = ((factor * biases + bias) *
+activations + activation) * sizes + size; and its sizes are first those of every Range, then those
+of every Exact (or Conv) entry. So the entries are unrolled in that order, and the ones that a
+device measured are written one by one. Where the unrolled entries are not as many as the client's
+sizes (a form of entry that is not known here), the group is kept whole.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+
+import yaml
+
+log = logging.getLogger("TensileParallel")
+
+FILE_NAME = "config_gpu_%d.yaml"
+_HEADER = (
+    "# TensileParallel: what device %d benchmarked%s. Stock Tensile runs it on that GPU alone.\n"
+)
+_HEADER_START = b"# TensileParallel: "
+
+# Entries of ProblemSizes that are one problem size each, after those of all Ranges.
+_SINGLE_SIZES = ("Exact", "Conv")
+# A range with more sizes than this is a mistake in the config (such as an increment of 0).
+_MOST_SIZES = 1000000
+
+# (entry of BenchmarkProblems, size group in it), both from 0
+Position = Tuple[int, int]
+
+
+class _PlainDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Writes what anchors stood for, so that each group can be read by itself."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def readConfig(path: str, sizesPath: Optional[str] = None, alternateFormat: bool = False) -> Any:
+    """A tuning config in the default format; an alternate one is converted as the host does.
+
+    Args:
+        path: the config file.
+        sizesPath: the size list of the alternate format.
+        alternateFormat: whether `path` is in the alternate format.
+
+    Raises:
+        OSError, UnicodeDecodeError, yaml.YAMLError: it cannot be read.
+    """
+    config = _load(path)
+    if not alternateFormat or not isinstance(config, dict):
+        return config
+    sizes = _load(sizesPath) if sizesPath else []
+    converted: Dict[str, Any] = {"GlobalParameters": config.get("GlobalParameters")}
+    for key in ("LibraryLogic", "LibraryClient"):
+        if key in config and sizes:
+            converted[key] = config[key] if key == "LibraryLogic" else None
+    group = {
+        key: config.get(key)
+        for key in ("BenchmarkCommonParameters", "ForkParameters", "GroupForkParameters")
+    }
+    group["BenchmarkFinalParameters"] = [{"ProblemSizes": sizes}]
+    converted["BenchmarkProblems"] = [[config.get("ProblemType"), group]]
+    return converted
+
+
+def writeDeviceConfigs(
+    outFolder: str,
+    config: str,
+    steps: Iterable[dict],
+    sizesFile: Optional[str] = None,
+    alternateFormat: bool = False,
+) -> List[str]:
+    """Write config_gpu_N.yaml of every device that has a part in the steps.
+
+    Args:
+        outFolder: the output folder of the run.
+        config: the tuning config.
+        steps: step.json of every step so far, in any order.
+        sizesFile: the size list of the alternate format.
+        alternateFormat: whether the config is in that format.
+
+    Returns:
+        The paths written; empty, with a warning in the log, where the config cannot be read.
+    """
+    steps = sorted(steps, key=lambda step: step.get("started") or 0)
+    try:
+        whole = readConfig(config, sizesFile, alternateFormat)
+        positions = placeSteps(whole, steps)
+        written = []
+        for ordinal in sorted({part["ordinal"] for step in steps for part in step["devices"]}):
+            path = os.path.join(outFolder, FILE_NAME % ordinal)
+            part = deviceConfig(whole, ordinal, positions)
+            if part is None:
+                _removeOwn(path)
+                continue
+            plan = any(step.get("state") == "planned" for step in steps)
+            _write(path, _HEADER % (ordinal, " (as planned)" if plan else "") + _dump(part))
+            written.append(path)
+        return written
+    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+        log.warning("the configs per device were not written: %s: %s", config, error)
+        return []
+
+
+def placeSteps(config: Any, steps: Sequence[dict]) -> Dict[Position, dict]:
+    """Which group of the config each step measured.
+
+    The host goes through entries and groups in their order and may skip some; a step knows its
+    group number and how many sizes it has. A problem type that comes twice in the config starts
+    again with group 0, and its steps follow each other in the same order.
+
+    Args:
+        config: the tuning config, in the default format.
+        steps: step.json of the steps, in the order in which they started.
+    """
+    free = [
+        (entry, group)
+        for entry, parts in enumerate(config.get("BenchmarkProblems") or [])
+        for group in range(max(1, len(parts) - 1))
+    ]
+    placed: Dict[Position, dict] = {}
+    for step in steps:
+        number = int(step["group"]) if str(step.get("group", "")).isdigit() else None
+        fitting = [
+            place
+            for place in free
+            if (number is None or place[1] == number) and _mayBe(config, place, step, placed)
+        ]
+        if fitting:
+            placed[fitting[0]] = step
+            free.remove(fitting[0])
+        else:
+            log.debug("no group of the config fits step %s", step.get("resultsFile"))
+    return placed
+
+
+def deviceConfig(config: Any, ordinal: int, positions: Dict[Position, dict]) -> Optional[dict]:
+    """The config of one device; None where it measured nothing.
+
+    Args:
+        config: the tuning config, in the default format. Not changed.
+        ordinal: the device.
+        positions: what placeSteps gave.
+    """
+    entries = []
+    for entry, parts in enumerate(config.get("BenchmarkProblems") or []):
+        kept = []
+        for group in range(max(1, len(parts) - 1)):
+            step = positions.get((entry, group))
+            problems = _problemsOf(step, ordinal) if step else set()
+            if problems:
+                kept.append(_cutGroup(config, parts, group, problems, step))
+        if kept:
+            entries.append([copy.deepcopy(parts[0])] + ([] if len(parts) < 2 else kept))
+    if not entries:
+        return None
+    result = {key: copy.deepcopy(value) for key, value in config.items()}
+    parameters = dict(result.get("GlobalParameters") or {})
+    parameters.pop("DeviceList", None)
+    parameters["Device"] = ordinal
+    result["GlobalParameters"] = parameters
+    result["BenchmarkProblems"] = entries
+    return result
+
+
+def unrollSizes(problemSizes: Sequence[dict], indices: Optional[int], leading: int) -> List[dict]:
+    """ProblemSizes as one entry per size, in the client's order.
+
+    Args:
+        problemSizes: the config's list of {Range: ...}, {Exact: ...}, {MinStride: ...}.
+        indices: how many indices a problem of this type has; None where it is not known.
+        leading: how many leading dimensions follow them in a long entry (4 for a GEMM).
+    """
+    ranges: List[dict] = []
+    singles: List[dict] = []
+    for dictionary in problemSizes:
+        for key, value in dictionary.items():
+            if key == "Range":
+                ranges += [{"Exact": size} for size in _unrollRange(value, indices, leading)]
+            elif key in _SINGLE_SIZES:
+                singles.append({key: value})
+    return ranges + singles
+
+
+def _unrollRange(dimensions: List[Any], indices: Optional[int], leading: int) -> List[List[int]]:
+    """The sizes of one Range, first dimension fastest.
+
+    A dimension is [size], [step, max], [min, step, max] or [min, step, growth, max], or the number
+    of the dimension whose value it takes. Missing ones are 0.
+    """
+    total = len(dimensions) if indices is None else indices + leading
+    dimensions = list(dimensions[:total])
+    if indices is not None:
+        # The host pads a missing size as equal to dimension 0 and a leading one as [0].
+        while len(dimensions) < total:
+            dimensions.append(0 if len(dimensions) < indices else [0])
+    values = [_values(dimension) for dimension in dimensions if isinstance(dimension, list)]
+    count = 1
+    for choices in values:
+        count *= len(choices)
+    if count > _MOST_SIZES:
+        raise ValueError("Range %s has more than %d sizes" % (dimensions, _MOST_SIZES))
+    sizes: List[List[int]] = []
+    size = [0] * len(dimensions)
+    for number in range(count):
+        sized = iter(values)
+        for index, dimension in enumerate(dimensions):
+            if isinstance(dimension, list):
+                choices = next(sized)
+                number, choice = divmod(number, len(choices))
+                size[index] = choices[choice]
+            else:
+                size[index] = size[dimension]
+        # Leading dimensions of 0 are the smallest possible ones, as in an entry without them.
+        short = indices is not None and not any(size[indices:])
+        sizes.append(size[:indices] if short else list(size))
+    return sizes
+
+
+def _values(dimension: List[int]) -> List[int]:
+    forms = {
+        1: lambda a: (a, 1, 0, a),
+        2: lambda a, c: (a, a, 0, c),
+        3: lambda a, b, c: (a, b, 0, c),
+        4: lambda a, b, growth, c: (a, b, growth, c),
+    }
+    value, step, growth, last = forms[len(dimension)](*dimension)
+    values = []
+    while value <= last:
+        values.append(value)
+        if step <= 0 and growth <= 0 or len(values) > _MOST_SIZES:
+            raise ValueError("Range dimension %s does not end" % (dimension,))
+        value += step
+        step += growth
+    return values
+
+
+def _indices(problemType: Any) -> Tuple[Optional[int], int]:
+    """(indices of a problem, leading dimensions) of a problem type, as the host counts them."""
+    if not isinstance(problemType, dict):
+        return None, 0
+    operation = problemType.get("OperationType", "GEMM")
+    if operation == "GEMM":
+        return (4 if problemType.get("Batched") else 3), 4
+    assigned = problemType.get("IndexAssignmentsA")
+    if operation == "TensorContraction" and assigned:
+        return 1 + max(assigned), 0
+    return None, 0
+
+
+def _groupOf(parts: Sequence[Any], group: int) -> Any:
+    return parts[group + 1] if len(parts) > group + 1 else {}
+
+
+def _listedSizes(group: Any) -> Optional[List[dict]]:
+    """The group's ProblemSizes; None where it has none of its own."""
+    final = (group or {}).get("BenchmarkFinalParameters")
+    sizes = final[0].get("ProblemSizes") if final and isinstance(final[0], dict) else None
+    return sizes if isinstance(sizes, list) else None
+
+
+def _unrolled(config: Any, parts: Sequence[Any], group: int) -> Optional[List[dict]]:
+    """One entry per size of a group; None where that cannot be told."""
+    sizes = _listedSizes(_groupOf(parts, group))
+    if sizes is None:
+        return None
+    try:
+        unrolled = unrollSizes(sizes, *_indices(parts[0]))
+        if (config.get("GlobalParameters") or {}).get("SortProblems"):
+            unrolled.sort(key=_sizesOf)
+        return unrolled
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return None
+
+
+def _sizesOf(entry: dict) -> Tuple[int, ...]:
+    """What the host sorts by with SortProblems."""
+    value = entry["Exact"]
+    return tuple(value["sizes"] if isinstance(value, dict) else value)
+
+
+def _mayBe(config: Any, place: Position, step: dict, placed: Dict[Position, dict]) -> bool:
+    """Whether a step can be the one of a group: same number of sizes, same type as before."""
+    entry, group = place
+    for (otherEntry, _), other in placed.items():
+        sameType = other.get("problemType") == step.get("problemType")
+        if otherEntry == entry and not sameType:
+            return False
+    unrolled = _unrolled(config, config["BenchmarkProblems"][entry], group)
+    return unrolled is None or len(unrolled) == step["sizes"]["count"]
+
+
+def _problemsOf(step: dict, ordinal: int) -> Set[int]:
+    return {
+        problem
+        for part in step["devices"]
+        if part["ordinal"] == ordinal
+        for first, count in part["problems"]
+        for problem in range(first, first + count)
+    }
+
+
+def _cutGroup(
+    config: Any, parts: Sequence[Any], number: int, problems: Set[int], step: dict
+) -> Any:
+    """A group with only the sizes of these problems, in the client's order; MinStride stays."""
+    group = copy.deepcopy(_groupOf(parts, number))
+    sizes = _listedSizes(group)
+    count = step["sizes"]["count"]
+    wanted = {problem % count for problem in problems} if count else set()
+    if sizes is None or len(wanted) == count or step.get("problems", 0) < count:
+        return group
+    unrolled = _unrolled(config, parts, number)
+    if unrolled is None or len(unrolled) != count:
+        log.warning(
+            "%s: its sizes could not be told apart, so each device's config has them all",
+            step.get("resultsFile"),
+        )
+        return group
+    kept = [unrolled[index] for index in sorted(wanted)]
+    others = [
+        {key: value}
+        for dictionary in sizes
+        for key, value in dictionary.items()
+        if key != "Range" and key not in _SINGLE_SIZES
+    ]
+    group["BenchmarkFinalParameters"][0]["ProblemSizes"] = others + kept
+    return group
+
+
+def _load(path: str) -> Any:
+    with open(path, "rb") as stream:
+        return yaml.load(stream, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def _dump(config: Any) -> str:
+    return yaml.dump(config, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _write(path: str, text: str) -> None:
+    temporary = "%s.%d" % (path, os.getpid())
+    with open(temporary, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    os.replace(temporary, path)
+
+
+def _removeOwn(path: str) -> None:
+    """Remove a file of an earlier plan; one that is not ours stays."""
+    try:
+        with open(path, "rb") as stream:
+            ours = stream.read(len(_HEADER_START)) == _HEADER_START
+        if ours:
+            os.unlink(path)
+    except FileNotFoundError:
+        pass

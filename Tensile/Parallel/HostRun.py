@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT
+"""Runs the host as a child of this process: its output into the log, its end when we end.
+
+    host and everything below it --(one pipe: bytes)--> log, and the terminal as far as wanted
+
+One thread and one wait. The host has a session of its own, so that Ctrl-C reaches this process
+alone, which then ends the host's whole group.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+from types import FrameType
+from typing import BinaryIO, Deque, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from .Errors import RunError
+
+# Lines that start so are meant for the user's terminal, whoever below the host printed them.
+TERMINAL_MARK = b"TensileParallel: "
+
+TICK_SECONDS = 0.2
+# What the parallel client may take to end its clients and write its journal.
+GRACE_SECONDS = 20.0
+# How long output is still read after the host's end, if something of it holds the pipe.
+DRAIN_SECONDS = 2.0
+LINE_LIMIT = 1 << 16
+TAIL_LINES = 15
+
+
+@dataclass(frozen=True)
+class HostEnd:
+    """How the host's process ended.
+
+    Attributes:
+        status: its exit status, as a shell shows it.
+        signal: the signal that this process was told to stop with; None if it was not.
+        tail: the last lines of its output.
+    """
+
+    status: int
+    signal: Optional[int]
+    tail: Tuple[str, ...]
+
+
+def runHost(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    log: BinaryIO,
+    echoAll: bool = False,
+    echoMarked: bool = True,
+    passFds: Sequence[int] = (),
+) -> HostEnd:
+    """Run the host to its end, or to ours.
+
+    Args:
+        command: its command line.
+        environment: its whole environment.
+        log: unbuffered file, opened for appending; gets every line with a time stamp.
+        echoAll: show its output on the terminal as well.
+        echoMarked: show the lines that are marked for the terminal.
+        passFds: descriptors that it inherits.
+
+    Raises:
+        RunError: it could not be started.
+    """
+    with _Signals() as stop:
+        try:
+            process = subprocess.Popen(
+                list(command),
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=tuple(passFds),
+            )
+        except OSError as error:
+            raise RunError("the host could not be started: %s" % error) from error
+        assert process.stdout is not None
+        output = _Output(log, echoAll, echoMarked)
+        try:
+            _pump(process, output, stop)
+        finally:
+            _endGroup(process)
+            process.stdout.close()
+        output.finish()
+        status = process.returncode
+        return HostEnd(128 - status if status < 0 else status, stop.number, output.tailText())
+
+
+def timeStamp() -> str:
+    """Now, with the zone, to milliseconds."""
+    return datetime.now().astimezone().isoformat(timespec="milliseconds")
+
+
+class _Signals:
+    """Notes the first SIGINT, SIGTERM or SIGHUP instead of dying of it; those ignored stay so."""
+
+    def __init__(self) -> None:
+        self.number: Optional[int] = None
+        self.times = 0
+        self._before: Dict[int, object] = {}
+
+    def __enter__(self) -> "_Signals":
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)  # type: ignore[arg-type]
+
+    def _note(self, number: int, frame: Optional[FrameType]) -> None:
+        self.number = self.number or number
+        self.times += 1
+
+
+def _pump(process: "subprocess.Popen[bytes]", output: "_Output", stop: _Signals) -> None:
+    """Move output until the host has ended and its pipe is empty.
+
+    After a signal the group gets SIGTERM once, and SIGKILL when it does not end in time or at a
+    second signal.
+    """
+    pipe = process.stdout.fileno()
+    told = killed = ended = None
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            now = time.monotonic()
+            if stop.number is not None and told is None:
+                told = now
+                _signalGroup(process, signal.SIGTERM)
+            late = told is not None and now - told > GRACE_SECONDS
+            if killed is None and told is not None and (late or stop.times > 1):
+                killed = now
+                _signalGroup(process, signal.SIGKILL)
+            if ended is None and process.poll() is not None:
+                ended = now
+            if selector.select(TICK_SECONDS if ended is None else 0.05):
+                data = os.read(pipe, LINE_LIMIT)
+                if not data:
+                    break
+                output.write(data)
+            elif killed is not None or ended is not None and now - ended > _patience(told):
+                break
+    process.wait()
+
+
+def _patience(told: Optional[float]) -> float:
+    """How long the pipe is still read after the host's end: longer while its group is ending."""
+    return DRAIN_SECONDS if told is None else GRACE_SECONDS
+
+
+def _signalGroup(process: "subprocess.Popen[bytes]", number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _endGroup(process: "subprocess.Popen[bytes]") -> None:
+    """End whatever is left of the host's group: it leads that group, so its id is the group's."""
+    _signalGroup(process, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_SECONDS
+    while process.poll() is None or _alive(process.pid):
+        if time.monotonic() > deadline:
+            _signalGroup(process, signal.SIGKILL)
+            process.wait()
+            return
+        time.sleep(0.02)
+
+
+def _alive(group: int) -> bool:
+    """Whether a process of the group still runs; one that only waits to be reaped does not.
+
+    Where process 1 reaps nothing (many containers) the dead stay in the group for ever, so signal
+    0 alone cannot tell.
+    """
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if name.isdigit():
+            try:
+                with open("/proc/%s/stat" % name, "rb") as stream:
+                    fields = stream.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            if fields[0] not in (b"Z", b"X") and int(fields[2]) == group:
+                return True
+    return False
+
+
+class _Output:
+    """Cuts bytes into lines for the log and the terminal. Long lines are cut into pieces."""
+
+    def __init__(self, log: BinaryIO, echoAll: bool, echoMarked: bool) -> None:
+        self._log = log
+        self._echoAll = echoAll
+        self._echoMarked = echoMarked
+        self._rest = b""
+        self._tail: Deque[bytes] = deque(maxlen=TAIL_LINES)
+
+    def write(self, data: bytes) -> None:
+        """Take what came through the pipe."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        while len(self._rest) >= LINE_LIMIT:
+            lines.append(self._rest[:LINE_LIMIT])
+            self._rest = self._rest[LINE_LIMIT:]
+        self._write(lines)
+
+    def finish(self) -> None:
+        """Take what came without a newline."""
+        self._write([self._rest] if self._rest else [])
+        self._rest = b""
+
+    def tailText(self) -> Tuple[str, ...]:
+        """The last lines that are not empty."""
+        return tuple(line.decode("utf-8", "replace") for line in self._tail)
+
+    def _write(self, lines: List[bytes]) -> None:
+        if not lines:
+            return
+        prefix = timeStamp().encode() + b" host: "
+        self._log.write(b"".join(prefix + line + b"\n" for line in lines))
+        self._tail.extend(line[:500] for line in lines if line.strip())
+        marked = [line for line in lines if line.startswith(TERMINAL_MARK)]
+        shown = lines if self._echoAll else marked if self._echoMarked else []
+        if shown:
+            self._echo(b"".join(line + b"\n" for line in shown))
+
+    def _echo(self, data: bytes) -> None:
+        try:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        except (OSError, ValueError):
+            # The terminal or the reader of a pipe is gone; the run goes on.
+            self._echoAll = self._echoMarked = False
