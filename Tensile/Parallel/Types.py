@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import Optional
+from typing import Optional, Tuple
 
 MEASURED = "measured"
 FAILED = "failed"
@@ -124,3 +125,130 @@ class Outcome:
     def seconds(self) -> float:
         """How long it took."""
         return self.ended - self.started
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A rectangle of measured cells and the part of a file that holds them.
+
+    Attributes:
+        path: the shard, relative to the step's outputs folder.
+        firstProblem: global index of its first problem.
+        problemCount: how many problems.
+        firstSolution: index of its first solution in the step's table.
+        solutionCount: how many solutions.
+        device: ordinal of the device that measured it.
+        unit: number of the unit that measured it.
+        written: the index that the file prints for `firstProblem`.
+        fileFirstSolution: index of the file's own first solution column.
+        fileSolutionCount: how many solution columns the file has.
+    """
+
+    path: str
+    firstProblem: int
+    problemCount: int
+    firstSolution: int
+    solutionCount: int
+    device: int
+    unit: int
+    written: int
+    fileFirstSolution: int
+    fileSolutionCount: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a worker needs to run one unit.
+
+    Attributes:
+        unit: what to measure; its solutions count in the step's table.
+        device: where.
+        command: the client and its arguments; its INI is unit_K.ini.
+        folder: absolute path where unit_K.{ini,csv,log} go.
+        pathBase: that folder relative to the step's outputs.
+        written: the index that the client prints for the unit's first problem.
+        firstColumn: the client's index of the table's first solution.
+        columns: names of the unit's solutions, in order.
+        passes: the client's num-benchmarks.
+        workingFolder: the client's current folder (relative paths in the INI count from it).
+        whole: True where the client's results are handed on as they are, unchecked.
+        silenceSeconds: the longest time without a line from the client; None: no limit.
+    """
+
+    unit: Unit
+    device: Device
+    command: Tuple[str, ...]
+    folder: str
+    pathBase: str
+    written: int
+    firstColumn: int
+    columns: Tuple[str, ...]
+    passes: int
+    workingFolder: str
+    whole: bool = False
+    silenceSeconds: Optional[float] = None
+
+    def file(self, suffix: str) -> str:
+        """Absolute path of one of the unit's files, by its ending (".csv")."""
+        return os.path.join(self.folder, "unit_%d%s" % (self.unit.number, suffix))
+
+    def relative(self, suffix: str) -> str:
+        """The same relative to the step's outputs."""
+        return os.path.join(self.pathBase, "unit_%d%s" % (self.unit.number, suffix))
+
+
+@dataclass(frozen=True)
+class ClientExit:
+    """How a client process ended.
+
+    Attributes:
+        status: as a shell shows it (139: segmentation fault); None if it could not be started.
+        hung: whether it was ended for its silence.
+        started: seconds since the epoch.
+        ended: seconds since the epoch.
+        startSeconds: until it was ready for its first pair; None where its log does not tell.
+    """
+
+    status: Optional[int]
+    hung: bool
+    started: float
+    ended: float
+    startSeconds: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class PairFailure:
+    """A pair that the client itself could not measure, and what it said.
+
+    Attributes:
+        problem: global index.
+        solution: index in the step's table.
+        message: the client's word for it, such as FAILED (validation) or INVALID (launch error).
+    """
+
+    problem: int
+    solution: int
+    message: str
+
+
+@dataclass(frozen=True)
+class UnitResult:
+    """An outcome, what was measured before it, and what the client reported.
+
+    Attributes:
+        outcome: what became of the unit.
+        pieces: the rectangles that were measured, complete and checked.
+        validationFailures: pairs whose result was wrong.
+        rejected: pairs that the client's own predicates refused; no failure.
+        failures: pairs that failed while the client went on.
+        tail: the client's last lines.
+        startSeconds: what the client took before its first pair; None where unknown.
+    """
+
+    outcome: Outcome
+    pieces: Tuple[Piece, ...]
+    validationFailures: int = 0
+    rejected: int = 0
+    failures: Tuple[PairFailure, ...] = ()
+    tail: str = ""
+    startSeconds: Optional[float] = None

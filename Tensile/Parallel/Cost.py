@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: MIT
+"""What a (problem, solution) pair is expected to take; learns from what was measured.
+
+The model is a roofline: a kernel takes as long as its arithmetic or its memory traffic, whichever
+is longer, plus the launch. It knows nothing of the machine; only the ratios between problems
+matter, and the first measurements set the scale. Leading dimensions are not multiplied in: memory
+between the rows is not touched.
+
+Where a figure is not derived from the INI it comes from measurements of the real client: 31 us per
+pair beside the kernel, 14-18 ns per element of A+B+C for data initialisation, 60-70 ns per
+multiply-add for validation on the CPU.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import accumulate
+from typing import Dict, List, Optional, Sequence
+
+from .ClientConfig import ClientConfig
+
+# Nominal device, in operations and bytes per second; the scale is learned.
+_FLOPS_BY_BYTES = {1: 4e14, 2: 2e14, 4: 5e13, 8: 2.5e13, 16: 1e13}
+_BANDWIDTH = 1.2e12
+_LAUNCH_SECONDS = 6e-6
+
+PAIR_OVERHEAD_SECONDS = 31e-6
+INIT_SECONDS_PER_ELEMENT = 16e-9
+VALIDATION_SECONDS_PER_MAC = 65e-9
+DEFAULT_START_SECONDS = 0.2
+
+_TYPE_BYTES = {
+    "Half": 2,
+    "BFloat16": 2,
+    "Float": 4,
+    "XFloat32": 4,
+    "Int32": 4,
+    "Int8x4": 4,
+    "Double": 8,
+    "ComplexFloat": 8,
+    "ComplexDouble": 16,
+}
+_OPERAND = re.compile(r"_([A-D])([a-z]+)")
+
+
+class Cost:
+    """Expected seconds for the pairs of one ClientParameters.ini.
+
+    Attributes:
+        startSeconds: what one client process takes before its first pair, data initialisation
+            left out; learned.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        """Reads the model's inputs from the INI.
+
+        Args:
+            config: the step's INI.
+        """
+        self.startSeconds = DEFAULT_START_SECONDS
+        self._sizeCount = max(1, config.sizeCount)
+        self._problemCount = config.problemCount
+        self._shape = _ProblemShape(config)
+        sizes = [size.sizes for size in config.sizes] or [(1,)]
+        self._model = [self._shape.pairSeconds(size) for size in sizes]
+        self._initial = [self._shape.initSeconds(size) for size in sizes]
+        self._validation = [self._shape.validationSeconds(size) for size in sizes]
+        self._classes = [_sizeClass(seconds) for seconds in self._model]
+        self._seen: Dict[int, List[float]] = {}  # size class -> [measured, modelled] seconds
+        self._exact: Dict[int, float] = {}  # size -> measured seconds per pair
+        self._estimates: List[float] = []
+        self._sums: List[float] = []
+        self._rebuild()
+
+    def pairSeconds(self, problem: int) -> float:
+        """Expected seconds of one pair of `problem` (global index) inside a running client."""
+        return self._estimates[problem % self._sizeCount]
+
+    def rectangleSeconds(self, first: int, count: int, solutions: int) -> float:
+        """Expected seconds of a rectangle, without the client's start.
+
+        Args:
+            first: first problem (global index).
+            count: number of problems.
+            solutions: number of solutions of each.
+        """
+        return solutions * (self._sumTo(first + count) - self._sumTo(first))
+
+    def fixedSeconds(self, first: int, count: int) -> float:
+        """Expected seconds of a client process beside its pairs: start, data and references.
+
+        Data is initialised once, for the largest problem; validation's reference is computed once
+        per problem and process.
+        """
+        if count >= self._sizeCount:
+            chosen: Sequence[int] = range(self._sizeCount)
+        else:
+            chosen = [p % self._sizeCount for p in range(first, first + count)]
+        initial = max(self._initial[size] for size in chosen)
+        validation = sum(self._validation[size] for size in chosen) if self._shape.validates else 0
+        return self.startSeconds + initial + validation
+
+    def observe(self, first: int, count: int, solutions: int, seconds: float) -> None:
+        """Learns from a finished unit.
+
+        Args:
+            first: first problem (global index).
+            count: number of problems.
+            solutions: number of solutions.
+            seconds: what its pairs took, the client's start left out.
+        """
+        if seconds <= 0 or count < 1 or solutions < 1:
+            return
+        modelled = sum(self._model[p % self._sizeCount] for p in range(first, first + count))
+        ratio = seconds / (modelled * solutions)
+        for problem in range(first, first + count):
+            size = problem % self._sizeCount
+            seen = self._seen.setdefault(self._classes[size], [0.0, 0.0])
+            seen[0] += ratio * self._model[size] * solutions
+            seen[1] += self._model[size] * solutions
+            if count == 1:
+                self._exact[size] = seconds / solutions
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Recomputes the estimates and their running sums from what was learned."""
+        factors = {sizeClass: self._factor(sizeClass) for sizeClass in set(self._classes)}
+        self._estimates = [
+            self._exact.get(size, model * factors[sizeClass])
+            for size, (model, sizeClass) in enumerate(zip(self._model, self._classes))
+        ]
+        self._sums = [0.0, *accumulate(self._estimates)]
+
+    def _factor(self, sizeClass: int) -> float:
+        """Measured over modelled, from the nearest size class that has been seen."""
+        nearest: Optional[int] = min(
+            self._seen, key=lambda other: (abs(other - sizeClass), other), default=None
+        )
+        if nearest is None:
+            return 1.0
+        measured, modelled = self._seen[nearest]
+        return measured / modelled
+
+    def _sumTo(self, problem: int) -> float:
+        rounds, size = divmod(problem, self._sizeCount)
+        return rounds * self._sums[-1] + self._sums[size]
+
+
+class _ProblemShape:
+    """What the INI says about every problem: data types, operands, repetitions."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        identifier = config.get("problem-identifier", "") or ""
+        self.operands = dict(_OPERAND.findall(identifier))
+        self.bytes = {
+            operand: _typeBytes(config.get(operand.lower() + "-type", "Float") or "Float")
+            for operand in "ABCD"
+        }
+        self.complexFactor = 4 if "Complex" in (config.get("a-type", "") or "") else 1
+        self.syncs = max(1, _integer(config, "num-syncs-per-benchmark", 1))
+        self.enqueues = max(1, _integer(config, "num-enqueues-per-sync", 1))
+        self.mostEnqueues = _integer(config, "max-enqueues-per-sync", -1)
+        self.warmups = max(0, _integer(config, "num-warmups", 0))
+        self.leastFlops = max(0, _integer(config, "min-flops-per-sync", 0))
+        self.passes = max(1, config.passes)
+        self.sleepFactor = 1 + max(0, _integer(config, "sleep-percent", 0)) / 100
+        self.validated = _integer(config, "num-elements-to-validate", 0)
+
+    @property
+    def validates(self) -> bool:
+        """Whether the client computes references on the CPU."""
+        return self.validated != 0
+
+    def pairSeconds(self, size: Sequence[int]) -> float:
+        """Model seconds of one pair, all passes together."""
+        flops = 2.0 * math.prod(size) * self.complexFactor
+        traffic = sum(self.elements(operand, size) * self.bytes[operand] for operand in "ABCD")
+        kernel = max(flops / _FLOPS_BY_BYTES[self.bytes["A"]], traffic / _BANDWIDTH)
+        kernel += _LAUNCH_SECONDS
+        enqueues = self.enqueues
+        if self.leastFlops and flops:
+            enqueues = max(enqueues, math.ceil(self.leastFlops / flops))
+            if self.mostEnqueues > 0:
+                enqueues = min(enqueues, max(self.mostEnqueues, self.enqueues))
+        timed = self.syncs * enqueues * kernel * self.sleepFactor
+        return self.passes * (timed + self.warmups * kernel + PAIR_OVERHEAD_SECONDS)
+
+    def initSeconds(self, size: Sequence[int]) -> float:
+        """Seconds to initialise A, B and C of one problem."""
+        return INIT_SECONDS_PER_ELEMENT * sum(self.elements(name, size) for name in "ABC")
+
+    def validationSeconds(self, size: Sequence[int]) -> float:
+        """Seconds of one problem's reference on the CPU."""
+        if not self.validates:
+            return 0.0
+        results = max(1, self.elements("D", size))
+        macs = math.prod(size)
+        if self.validated > 0:
+            macs = macs * min(1.0, self.validated / results)
+        return VALIDATION_SECONDS_PER_MAC * macs * self.complexFactor
+
+    def elements(self, operand: str, size: Sequence[int]) -> int:
+        """Elements of a tensor: the product of the sizes that its index letters (i, j, k…) name."""
+        indices = self.operands.get(operand) or self.operands.get("C") or ""
+        positions = [ord(letter) - ord("i") for letter in indices]
+        return math.prod(size[at] for at in positions if 0 <= at < len(size))
+
+
+def _typeBytes(name: str) -> int:
+    """Bytes of one element; the 8-bit types have many names and take one."""
+    return _TYPE_BYTES.get(name, 1)
+
+
+def _integer(config: ClientConfig, key: str, default: int) -> int:
+    try:
+        return int(config.get(key, str(default)) or default)
+    except ValueError:
+        return default
+
+
+def _sizeClass(seconds: float) -> int:
+    """Problems whose model times are within a factor of two learn from each other."""
+    return int(math.floor(math.log2(seconds)))

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: MIT
+"""Joins the schedule and the workers: the only place where both are known.
+
+    while there is work:  idle device -> schedule.next -> job -> worker
+                          finished future -> journal -> schedule
+    A worker that dies is replaced with the same pin, a bounded number of times.
+
+One thread, one wait: everything that happens is a future that completes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field, replace
+from typing import Callable, Dict, List, Optional, Protocol, Sequence
+
+from .Cost import Cost
+from .Errors import RunError
+from .Outcomes import examine
+from .Schedule import FAILURES_PER_DEVICE, Rectangle, Schedule
+from .Types import CRASHED, MEASURED
+from .Types import ClientExit, Device, Job, Unit, UnitResult
+
+log = logging.getLogger("TensileParallel")
+
+TICK_SECONDS = 0.5
+STARTS_PER_WORKER = 4
+
+
+class WorkerLike(Protocol):
+    """What the loop needs of a worker (Worker.DeviceWorker; a fake in tests)."""
+
+    device: Device
+    starts: int
+
+    def start(self) -> "Future":
+        """Starts the process; the future fails where it cannot be used."""
+
+    def submit(self, job: Job) -> "Future[UnitResult]":
+        """Runs one job."""
+
+    def kill(self) -> None:
+        """Ends it at once."""
+
+    def close(self) -> None:
+        """Ends it politely."""
+
+
+@dataclass
+class Lost:
+    """Pairs that could not be measured.
+
+    Attributes:
+        rectangle: which pairs.
+        kind: how their last try ended.
+        device: where.
+        message: one line.
+        tail: the client's last lines.
+    """
+
+    rectangle: Rectangle
+    kind: str
+    device: int
+    message: str
+    tail: str
+
+
+@dataclass
+class LoopResult:
+    """What a step's loop has to say when it ends.
+
+    Attributes:
+        results: every unit's result, in the order of their ends.
+        lost: pairs that could not be measured.
+        leftOver: pairs that nobody tried because the run was stopped or no device was left.
+        notes: what happened to workers and devices, a line each.
+        devicesLost: devices that were set aside.
+    """
+
+    results: List[UnitResult] = field(default_factory=list)
+    lost: List[Lost] = field(default_factory=list)
+    leftOver: List[Rectangle] = field(default_factory=list)
+    notes: List[str] = field(default_factory=list)
+    devicesLost: List[int] = field(default_factory=list)
+
+
+class Loop:
+    """Runs a schedule to its end."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        cost: Cost,
+        workers: Sequence[WorkerLike],
+        makeJob: Callable[[Unit, Device], Job],
+        onResult: Callable[[UnitResult], None],
+        shouldStop: Callable[[UnitResult], bool] = lambda result: False,
+        onTick: Callable[[Dict[int, Job]], None] = lambda running: None,
+    ) -> None:
+        """Prepares the loop; nothing starts before run().
+
+        Args:
+            schedule: what to measure.
+            cost: learns from what was measured.
+            workers: one per device.
+            makeJob: a unit as a job for a device.
+            onResult: called with each result before it counts (the journal).
+            shouldStop: whether a result ends the whole step (exit-on-error).
+            onTick: called now and then with what runs (progress).
+        """
+        self._schedule = schedule
+        self._cost = cost
+        self._workers = {worker.device.ordinal: worker for worker in workers}
+        self._makeJob = makeJob
+        self._onResult = onResult
+        self._shouldStop = shouldStop
+        self._onTick = onTick
+        self._ready: Dict[int, bool] = {device: False for device in self._workers}
+        self._futures: Dict[Future, int] = {}
+        self._jobs: Dict[int, Job] = {}
+        self._begun: Dict[int, float] = {}
+        self._last: Dict[int, UnitResult] = {}
+        self.result = LoopResult()
+
+    def run(self) -> LoopResult:
+        """Runs until everything is measured, given up, or out of devices.
+
+        Whatever ends it, no worker and no client is left.
+        """
+        try:
+            if not self._schedule.finished:
+                for device in list(self._workers):
+                    self._startWorker(device)
+            while not self._schedule.finished:
+                done, _ = wait(self._futures, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
+                for future in done:
+                    self._finish(future, self._futures.pop(future))
+                self._handOut()
+                self._onTick(dict(self._jobs))
+        except BaseException:
+            self._killAll()
+            raise
+        self._closeAll()
+        self.result.leftOver = self._schedule.leftOver
+        return self.result
+
+    def _closeAll(self) -> None:
+        """Ends idle workers politely, and those that still wait for their device at once."""
+        waiting = set(self._futures.values())
+        for device, worker in self._workers.items():
+            if device in waiting:
+                worker.kill()
+            else:
+                worker.close()
+
+    def _killAll(self) -> None:
+        for worker in self._workers.values():
+            worker.kill()
+
+    def stop(self) -> None:
+        """Hands out nothing more. What runs is finished."""
+        self._schedule.stop()
+
+    def _startWorker(self, device: int) -> None:
+        worker = self._workers[device]
+        if worker.starts >= STARTS_PER_WORKER:
+            self._setAside(device, "its worker died %d times" % worker.starts)
+            return
+        self._ready[device] = False
+        self._begun[device] = time.monotonic()
+        try:
+            self._futures[worker.start()] = device
+        except Exception as error:  # loky cannot start a process: no memory, no descriptors
+            self._setAside(device, "its worker did not start: %s" % _oneLine(error))
+
+    def _handOut(self) -> None:
+        busy = set(self._futures.values())
+        for device in self._schedule.devices:
+            if device in busy or not self._ready[device]:
+                continue
+            unit = self._schedule.next(device)
+            if unit is None:
+                continue
+            job = self._makeJob(unit, self._workers[device].device)
+            self._jobs[device] = job
+            self._begun[device] = time.time()
+            try:
+                self._futures[self._workers[device].submit(job)] = device
+            except Exception as error:  # the executor broke while the worker was idle
+                self._workerDied(device, error)
+
+    def _finish(self, future: "Future", device: int) -> None:
+        error = future.exception()
+        if device not in self._jobs:
+            self._finishStart(device, error)
+        elif error is not None:
+            self._workerDied(device, error)
+        else:
+            self._account(device, future.result())
+
+    def _finishStart(self, device: int, error: Optional[BaseException]) -> None:
+        if error is None:
+            self._ready[device] = True
+            seconds = time.monotonic() - self._begun[device]
+            log.debug("device %d: worker ready after %.1f s", device, seconds)
+            return
+        self._workers[device].kill()
+        if isinstance(error, RunError):
+            self._setAside(device, str(error))
+        else:
+            self._note("device %d: its worker did not come up: %s", device, _oneLine(error))
+            self._startWorker(device)
+
+    def _workerDied(self, device: int, error: BaseException) -> None:
+        """The worker vanished under a unit: keep what its files hold, start another."""
+        job = self._jobs[device]
+        self._workers[device].kill()
+        message = "the worker died (%s)" % _oneLine(error)
+        self._note("device %d, unit %d: %s", device, job.unit.number, message)
+        salvaged = examine(job, ClientExit(137, False, self._begun[device], time.time()))
+        outcome = replace(
+            salvaged.outcome, kind=CRASHED, message=message, exitStatus=None, lastPair=None
+        )
+        self._account(device, replace(salvaged, outcome=outcome))
+        if device in self._schedule.devices:
+            self._startWorker(device)
+
+    def _account(self, device: int, result: UnitResult) -> None:
+        """Journals a result and tells the schedule."""
+        job = self._jobs.pop(device)
+        self._onResult(result)
+        self.result.results.append(result)
+        outcome = result.outcome
+        if outcome.kind == MEASURED:
+            self._schedule.succeeded(device)
+            self._learn(result)
+        else:
+            log.warning("%s", describe(result, job))
+            done = [
+                Rectangle(p.firstProblem, p.problemCount, p.firstSolution, p.solutionCount)
+                for p in result.pieces
+            ]
+            for rectangle in self._schedule.failed(device, done, outcome.lastPair):
+                self._lose(rectangle, result)
+        if self._schedule.isSuspect(device):
+            self._setAside(device, "its units failed %d times in a row" % FAILURES_PER_DEVICE)
+        if self._shouldStop(result):
+            self._schedule.stop()
+
+    def _learn(self, result: UnitResult) -> None:
+        unit, outcome = result.outcome.unit, result.outcome
+        if result.startSeconds is None:
+            return
+        seconds = outcome.seconds - result.startSeconds
+        self._cost.observe(unit.firstProblem, unit.problemCount, unit.solutionCount, seconds)
+
+    def _lose(self, rectangle: Rectangle, result: UnitResult) -> None:
+        outcome = result.outcome
+        self.result.lost.append(
+            Lost(rectangle, outcome.kind, outcome.device, outcome.message, result.tail)
+        )
+
+    def _setAside(self, device: int, why: str) -> None:
+        self._schedule.setAside(device)
+        self.result.devicesLost.append(device)
+        left = len(self._schedule.devices)
+        self._note("device %d is set aside: %s; %d left", device, why, left)
+        self._workers[device].kill()
+
+    def _note(self, text: str, *values: object) -> None:
+        message = text % values
+        log.warning("%s", message)
+        self.result.notes.append(message)
+
+
+def describe(result: UnitResult, job: Job) -> str:
+    """One line about a unit that was not measured: where, what, and the client's last line."""
+    outcome = result.outcome
+    unit = outcome.unit
+    where = "device %d, unit %d (problems %d-%d, solutions %d-%d)" % (
+        outcome.device,
+        unit.number,
+        unit.firstProblem,
+        unit.lastProblem,
+        unit.firstSolution,
+        unit.lastSolution,
+    )
+    text = "%s: %s: %s" % (where, outcome.kind, outcome.message)
+    if outcome.lastPair is not None:
+        problem, solution = outcome.lastPair
+        name = job.columns[solution - unit.firstSolution] if job.columns else "%d" % solution
+        text += "; it was at problem %d, solution %d (%s)" % (problem, solution, name)
+    last = result.tail.splitlines()[-1:] or [""]
+    return text + ("; its last line: %s" % last[0] if last[0] else "")
+
+
+def _oneLine(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return "%s: %s" % (type(error).__name__, text[0]) if text else type(error).__name__

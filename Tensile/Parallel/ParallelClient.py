@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: MIT
+"""The parallel client: a tensile_client that spreads its problems over several devices.
+
+    INI -> Step -> Schedule + workers (Loop) -> journal, shards -> one results file
+
+It keeps tensile_client's contract: the same options, the same results file, the same meaning of
+the exit status. What it adds is told by a line on its output and by step.json.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from . import DeviceConfigs, ParseArguments, Results, ResultsJoin
+from .ClientOutput import PairLine, readPairs
+from .Cost import Cost
+from .DeviceList import ALL_DEVICES, selectDevices
+from .Devices import describeDevice, scanDevices
+from .Errors import InputError, TensileParallelError
+from .Loop import Loop, LoopResult
+from .ParseArguments import ClientSettings
+from .Platform import System
+from .Schedule import Rectangle, Schedule, subtract
+from .Step import Step, makeJob, makeStep
+from .StepFolder import StepFolder
+from .StepReport import StepReport
+from .Types import Device, Job, Piece, UnitResult
+from .Worker import DeviceWorker
+
+log = logging.getLogger("TensileParallel")
+
+# Lines that begin so are meant for the person at the front end's terminal.
+SAY = "TensileParallel: "
+MAX_EXIT = 255
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs the command; returns its exit status.
+
+    Args:
+        argv: the arguments; None for this process's own.
+    """
+    try:
+        settings = ParseArguments.parseClientArguments(sys.argv[1:] if argv is None else argv)
+        _startLog(settings)
+        return _run(settings)
+    except TensileParallelError as error:
+        log.debug("ended by an error", exc_info=True)
+        print("TensileParallelClient: error: %s" % error, file=sys.stderr)
+        return error.exitStatus
+
+
+def _run(settings: ClientSettings) -> int:
+    if settings.emulate:
+        os.environ["TENSILE_EMULATED_DEVICES"] = str(settings.emulate)
+    command = clientCommand(settings)
+    devices, notes = _chooseDevices(settings)
+    for note in notes:
+        _say(note)
+    if not devices:
+        # Serial, as if this program were not there.
+        os.execvp(command[0], [*command, *settings.clientArgv])
+    step = makeStep(settings, command, devices[0].architecture)
+    outputs = Path(settings.outputs or "%s.parallel" % step.results).absolute()
+    folder = StepFolder(outputs, step.folderName, step.inputs, settings.run, settings.fresh)
+    try:
+        return StepRun(settings, step, outputs, folder, devices).run()
+    finally:
+        folder.close()
+
+
+def clientCommand(settings: ClientSettings) -> Tuple[str, ...]:
+    """The command that starts one tensile_client, without its options.
+
+    Raises:
+        InputError: there is none, or it cannot be executed.
+    """
+    if settings.client is not None:
+        path = os.path.abspath(settings.client)
+        if not (os.path.isfile(path) and os.access(path, os.X_OK)):
+            raise InputError("--client %s: not an executable file" % settings.client)
+        return (path,)
+    if settings.emulate:
+        package = os.path.dirname(os.path.abspath(__file__))
+        script = os.path.join(package, "..", "bin", "TensileEmulatedClient")
+        if os.path.isfile(script):
+            return (sys.executable, os.path.normpath(script))
+        return (sys.executable, "-m", "Tensile.Parallel.Emulator")
+    raise InputError("no client: name a tensile_client with --client PATH, or use --emulate N")
+
+
+def _chooseDevices(settings: ClientSettings) -> Tuple[List[Device], List[str]]:
+    """The devices that the front end chose, or those that --devices means."""
+    if settings.devices:
+        return list(settings.devices), []
+    scan = scanDevices(System(), settings.emulate)
+    wanted = ALL_DEVICES if settings.devicesWanted is None else settings.devicesWanted
+    selection = selectDevices(wanted, scan, settings.strict)
+    notes = list(scan.notes) + list(selection.notes)
+    if not selection.devices:
+        notes.append("no usable device (%s): running the client by itself" % selection.reason)
+    return list(selection.devices), notes
+
+
+class StepRun:
+    """One step, from its plan to its results file."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        step: Step,
+        outputs: Path,
+        folder: StepFolder,
+        devices: Sequence[Device],
+    ) -> None:
+        self._settings = settings
+        self._step = step
+        self._outputs = outputs
+        self._folder = folder
+        self._devices = list(devices[:1] if step.whole else devices)
+        emulated = settings.client is None
+        self._report = StepReport(
+            folder.path / "step.json", step, settings.run, self._devices, emulated
+        )
+        self._pieces: List[Piece] = [p for p in folder.pieces if self._isThere(p)]
+        self._wholeResult: Optional[UnitResult] = None
+        self._pairsDone = sum(p.problemCount * p.solutionCount for p in self._pieces)
+
+    def run(self) -> int:
+        """Measures what is missing and writes the results file; returns the exit status."""
+        step = self._step
+        self._announce()
+        self._setAsideForeignResults()
+        self._report.resumed(self._pieces)
+        self._writeReport("planned")
+        cost = Cost(step.config)
+        schedule = Schedule(
+            self._missing(), [d.ordinal for d in self._devices], cost, self._folder.nextUnit
+        )
+        lockFolder = os.environ.get("TENSILE_PARALLEL_LOCK_DIR") or str(self._outputs / "locks")
+        workers = [
+            DeviceWorker(device, lockFolder, not self._settings.noWait) for device in self._devices
+        ]
+        loop = Loop(
+            schedule, cost, workers, self._makeJob, self._onResult, shouldStop=self._endsStep
+        )
+        result = loop.run()
+        return self._finish(result)
+
+    def _makeJob(self, unit, device: Device) -> Job:
+        return makeJob(self._step, unit, device, self._outputs, self._folder.name)
+
+    def _isThere(self, piece: Piece) -> bool:
+        """Whether a journalled piece's file is still whole enough to be read."""
+        return Results.readHeader(str(self._outputs / piece.path)) is not None
+
+    def _missing(self) -> List[Rectangle]:
+        table = self._step.table
+        rest = [Rectangle(table.firstProblem, table.problemCount, 0, table.solutionCount)]
+        for piece in self._pieces:
+            part = Rectangle(
+                piece.firstProblem, piece.problemCount, piece.firstSolution, piece.solutionCount
+            )
+            rest = [left for whole in rest for left in subtract(whole, part)]
+        return rest
+
+    def _onResult(self, result: UnitResult) -> None:
+        """Journals a result: from here on it counts."""
+        outcome = result.outcome
+        self._folder.journal.append(
+            {
+                "unit": outcome.unit.number,
+                "device": outcome.device,
+                "kind": outcome.kind,
+                "exit": outcome.exitStatus,
+                "seconds": outcome.seconds,
+                "message": outcome.message,
+                "pieces": [asdict(piece) for piece in result.pieces],
+            }
+        )
+        self._pieces += result.pieces
+        self._pairsDone += sum(p.problemCount * p.solutionCount for p in result.pieces)
+        if self._step.whole:
+            self._wholeResult = result
+        self._report.add(result)
+        self._report.write("running")
+        self._sayProgress(result)
+
+    def _endsStep(self, result: UnitResult) -> bool:
+        """exit-on-error: the first validation failure ends everything."""
+        return bool(result.validationFailures) and self._step.config.flag("exit-on-error")
+
+    def _finish(self, result: LoopResult) -> int:
+        if self._step.whole:
+            return self._finishWhole(result)
+        join = None
+        if not result.leftOver or not self._step.results.exists():
+            join = self._join()
+            self._writeClientLog()
+        status = self._exitStatus(result)
+        self._report.finish(result, join, status)
+        self._folder.journal.append({"finished": {"exit": status, "complete": not result.leftOver}})
+        self._sayEnd(result, status)
+        return status
+
+    def _finishWhole(self, result: LoopResult) -> int:
+        """Hands on what the one client left."""
+        last = self._wholeResult
+        status = 1
+        if last is not None:
+            shard = self._outputs / self._makeJobPath(last)
+            if shard.exists():
+                Results.copyResults(str(self._step.results), str(shard))
+            status = 1 if last.outcome.exitStatus is None else last.outcome.exitStatus
+        self._report.finish(result, None, status)
+        self._sayEnd(result, status)
+        return status
+
+    def _makeJobPath(self, result: UnitResult) -> str:
+        outcome = result.outcome
+        name = "unit_%d.csv" % outcome.unit.number
+        return os.path.join("gpu_%d" % outcome.device, self._folder.name, name)
+
+    def _join(self) -> ResultsJoin.JoinReport:
+        """Writes the results file from everything that was measured."""
+        step = self._step
+        config = step.config
+        table = step.table
+        first = config.sizes[table.firstProblem % config.sizeCount]
+        return ResultsJoin.joinShards(
+            str(step.results),
+            [self._joinPiece(piece) for piece in self._pieces],
+            step.names,
+            table.problemCount,
+            
+            header=Results.makeHeader(
+                classic=config.generation == "classic",
+                sizeCount=len(first.sizes),
+                extraColumns=config.flag("csv-export-extra-cols"),
+                perCu=config.get("performance-metric") == "CUEfficiency",
+            ),
+            passes=step.passes,
+            mergePasses=config.flag("csv-merge-same-problems"),
+            prefixOf=self._prefixOf,
+            pairOf=_PairFinder(self._outputs, self._pieces, table.firstSolution).find,
+        )
+
+    def _joinPiece(self, piece: Piece) -> ResultsJoin.Piece:
+        own = range(piece.fileFirstSolution, piece.fileFirstSolution + piece.fileSolutionCount)
+        return ResultsJoin.Piece(
+            str(self._outputs / piece.path),
+            range(piece.firstProblem, piece.firstProblem + piece.problemCount),
+            range(piece.firstSolution, piece.firstSolution + piece.solutionCount),
+            range(piece.written, piece.written + piece.problemCount),
+            own,
+        )
+
+    def _prefixOf(self, problem: int) -> Dict[str, str]:
+        config = self._step.config
+        size = config.sizes[problem % config.sizeCount]
+        return Results.problemPrefix(
+            sizes=size.sizes,
+            strides=size.strides,
+            identifier=config.get("problem-identifier") or "",
+            aType=config.get("a-type") or "Float",
+        )
+
+    def _setAsideForeignResults(self) -> None:
+        """Moves an earlier results file of other inputs, or of unknown origin, to NAME.previous.
+
+        One of the same inputs stays until a file that is at least as complete replaces it.
+        """
+        results = self._step.results
+        if not results.exists() or self._folder.finished is not None:
+            return
+        previous = results.with_name(results.name + ".previous")
+        os.replace(results, previous)
+        _say("%s was there from other inputs: kept as %s" % (results, previous.name))
+
+    def _exitStatus(self, result: LoopResult) -> int:
+        """The client's meaning: the number of wrong results; else whether anything is missing."""
+        if self._report.validationFailures:
+            if self._step.config.flag("exit-on-error"):
+                return 1
+            return min(MAX_EXIT, self._report.validationFailures)
+        if result.leftOver:
+            return 1
+        if (result.lost or self._report.failedPairs) and not self._settings.frontEnd:
+            return 0 if self._settings.allowFailures else 1
+        return 0
+
+    def _writeClientLog(self) -> None:
+        """The client's own log-file, from the units' output, in the serial order."""
+        if self._step.log is None:
+            return
+        append = self._step.config.flag("log-file-append")
+        lines = []
+        for piece in self._pieces:
+            path = _logOf(self._outputs, piece)
+            for pair, text in _pairLines(path):
+                problem = pair.problem - piece.written + piece.firstProblem
+                lines.append(((pair.run, problem, pair.solution), text))
+        lines.sort(key=lambda item: item[0])
+        with open(self._step.log, "ab" if append else "wb") as handle:
+            for _, text in lines:
+                handle.write(text)
+
+    def _announce(self) -> None:
+        step = self._step
+        size = "%d problems x %d solutions" % (step.table.problemCount, len(step.names))
+        where = ", ".join(str(device.ordinal) for device in self._devices)
+        text = "%s: %s on device %s" % (step.folderName or step.results.name, size, where)
+        if step.whole:
+            text = "%s: whole on device %s, because %s" % (
+                step.folderName or step.results.name,
+                where,
+                step.whole,
+            )
+        if self._pairsDone:
+            text += "; %d pairs were measured before" % self._pairsDone
+        _say(text + (" (EMULATED)" if self._settings.client is None else ""))
+        for device in self._devices:
+            log.info("uses %s", describeDevice(device))
+
+    def _sayProgress(self, result: UnitResult) -> None:
+        outcome, unit = result.outcome, result.outcome.unit
+        total = self._step.table.problemCount * self._step.table.solutionCount
+        _say(
+            "device %d: unit %d (problems %d-%d) %s after %.1f s; %d %% of this step"
+            % (
+                outcome.device,
+                unit.number,
+                unit.firstProblem,
+                unit.lastProblem,
+                outcome.kind,
+                outcome.seconds,
+                100 * self._pairsDone // max(1, total),
+            )
+        )
+
+    def _sayEnd(self, result: LoopResult, status: int) -> None:
+        lost = sum(area.rectangle.pairs for area in result.lost)
+        left = sum(area.pairs for area in result.leftOver)
+        text = "%s written" % self._step.results
+        if lost or left:
+            text += "; %d pairs could not be measured, %d were not tried" % (lost, left)
+        _say("%s; exit %d" % (text, status))
+
+    def _writeReport(self, state: str) -> None:
+        data = self._report.write(state)
+        config = self._settings.config
+        if config is None or not self._settings.frontEnd:
+            return
+        DeviceConfigs.writeDeviceConfigs(
+            str(self._outputs.parent),
+            config,
+            [data],
+            sizesFile=self._settings.sizesFile,
+            alternateFormat=self._settings.alternateFormat,
+        )
+
+
+class _PairFinder:
+    """Finds the client's line of one pair, for the rare row whose winner is not the client's."""
+
+    def __init__(self, outputs: Path, pieces: Sequence[Piece], firstColumn: int) -> None:
+        self._outputs = outputs
+        self._pieces = pieces
+        self._firstColumn = firstColumn
+
+    def find(self, run: int, problem: int, solution: int) -> Optional[PairLine]:
+        """The line of a pair in a pass; None where the log does not have it."""
+        for piece in reversed(self._pieces):
+            rows = range(piece.firstProblem, piece.firstProblem + piece.problemCount)
+            columns = range(piece.firstSolution, piece.firstSolution + piece.solutionCount)
+            if problem not in rows or solution not in columns:
+                continue
+            local = problem - piece.firstProblem + piece.written
+            for pair in readPairs(str(_logOf(self._outputs, piece))):
+                if (pair.run, pair.problem) == (run, local):
+                    if pair.solution == solution + self._firstColumn:
+                        return pair
+        return None
+
+
+def _logOf(outputs: Path, piece: Piece) -> Path:
+    return (outputs / piece.path).with_name("unit_%d.log" % piece.unit)
+
+
+def _pairLines(path: Path):
+    """(pair, its line) of a log."""
+    from .ClientOutput import parsePairLine
+
+    with open(path, "rb") as handle:
+        for line in handle:
+            pair = parsePairLine(line) if line.endswith(b"\n") else None
+            if pair is not None:
+                yield pair, line
+
+
+def _say(text: str) -> None:
+    """A line for a person: on the output, which the front end shows and logs."""
+    print(SAY + text, flush=True)
+    log.info("%s", text)
+
+
+def _startLog(settings: ClientSettings) -> None:
+    """Warnings on stderr; with a front end, everything goes into its log by way of our output."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.DEBUG if settings.verbose else logging.WARNING)
+    handler.setFormatter(logging.Formatter(SAY + "%(message)s"))
+    log.setLevel(logging.DEBUG)
+    log.addHandler(handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT
+"""Where a step keeps its journal, and which journal is its own.
+
+A journal belongs to one set of inputs. One step of a config can stand in for two: the same problem
+type in two entries writes the same results file twice, with other inputs. Then the second gets a
+folder of its own, "<step>-2".
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from .Journal import Journal, readJournal
+from .Types import Piece
+
+log = logging.getLogger("TensileParallel")
+
+FORMAT = 1
+JOURNAL = "journal.msgpack"
+
+
+class StepFolder:
+    """A step's folder with its open journal.
+
+    Attributes:
+        name: "<type>_<group>/<step>" below the outputs (and below gpu_N), perhaps with "-2".
+        path: the folder.
+        journal: open; its first record names the inputs.
+    """
+
+    def __init__(self, outputs: Path, name: str, inputs: str, run: str, fresh: bool) -> None:
+        """Opens the folder of these inputs, or a new one.
+
+        Args:
+            outputs: absolute path of the outputs folder.
+            name: the step's name below it; empty for the folder itself.
+            inputs: hash of the step's inputs.
+            run: id of the run.
+            fresh: whether what an earlier run measured is not to be used.
+        """
+        self.name = _chooseName(outputs, name, inputs, run)
+        self.path = outputs / self.name
+        self.path.mkdir(parents=True, exist_ok=True)
+        path = self.path / JOURNAL
+        records = readJournal(path)
+        if records and (_inputs(records) != inputs or (fresh and _lastRun(records) != run)):
+            aside = path.with_name(JOURNAL + ".previous")
+            os.replace(path, aside)
+            log.info("%s is of other inputs or not wanted: kept as %s", path, aside.name)
+        self.journal = Journal(path)
+        if not self.journal.records:
+            self.journal.append({"format": FORMAT, "inputs": inputs, "begun": time.time()})
+        self.journal.append({"run": run})
+
+    def close(self) -> None:
+        """Closes the journal."""
+        self.journal.close()
+
+    @property
+    def pieces(self) -> List[Piece]:
+        """Everything that was measured so far, oldest first."""
+        return [
+            Piece(**piece) for record in self.journal.records for piece in record.get("pieces", ())
+        ]
+
+    @property
+    def finished(self) -> Optional[Dict[str, Any]]:
+        """The last record of a finished step with these inputs; None if it was not finished."""
+        ends = [record["finished"] for record in self.journal.records if "finished" in record]
+        return ends[-1] if ends else None
+
+    @property
+    def nextUnit(self) -> int:
+        """The first unit number that was never used here."""
+        numbers = [record["unit"] for record in self.journal.records if "unit" in record]
+        return max(numbers, default=-1) + 1
+
+
+def _chooseName(outputs: Path, name: str, inputs: str, run: str) -> str:
+    """The folder of these inputs; else the first one that this run does not use for others."""
+    firstFree = ""
+    for number in range(1, 1000):
+        candidate = name if number == 1 else "%s-%d" % (name, number)
+        records = readJournal(outputs / candidate / JOURNAL)
+        if records and _inputs(records) == inputs:
+            return candidate
+        if not firstFree and (not records or _lastRun(records) != run):
+            firstFree = candidate or "."
+        if not records:
+            break
+    return "" if firstFree == "." else firstFree
+
+
+def _inputs(records: List[Dict[str, Any]]) -> str:
+    return str(records[0].get("inputs", ""))
+
+
+def _lastRun(records: List[Dict[str, Any]]) -> str:
+    runs = [record["run"] for record in records if "run" in record]
+    return str(runs[-1]) if runs else ""

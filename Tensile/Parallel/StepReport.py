@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: MIT
+"""step.json: what the front end, a person or a script learns about one step.
+
+Written atomically when the step is planned, while it runs, and when it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from .Loop import LoopResult
+from .ResultsJoin import JoinReport
+from .Step import Step
+from .Types import CRASHED, FAILED, HUNG, Device, Piece, UnitResult
+
+VERSION = 1
+# More failures than this are counted, not listed.
+MAX_LISTED = 1000
+
+
+class StepReport:
+    """Collects what happens in a step and writes it to step.json."""
+
+    def __init__(
+        self, path: Path, step: Step, run: str, devices: Sequence[Device], emulated: bool
+    ) -> None:
+        """Begins a report.
+
+        Args:
+            path: step.json.
+            step: the step.
+            run: id of the run.
+            devices: the devices in use.
+            emulated: whether the client is the emulated one.
+        """
+        self._path = path
+        self._step = step
+        self._devices = {device.ordinal: device for device in devices}
+        problemType, _, group = os.path.dirname(step.folderName).rpartition("_")
+        biases, activations = step.config.biasCount, step.config.activationCount
+        self._data: Dict[str, Any] = {
+            "version": VERSION,
+            "run": run,
+            "state": "planned",
+            "resultsFile": str(step.results),
+            "inputs": step.inputs,
+            "problemType": problemType,
+            "group": group,
+            "step": os.path.basename(step.folderName) or step.results.stem,
+            "problems": step.table.problemCount,
+            "solutions": len(step.names),
+            "passes": step.passes,
+            "whole": step.whole or None,
+            "sizes": {
+                "count": step.config.sizeCount,
+                "biases": biases,
+                "activations": activations,
+                "factors": step.config.factorCount,
+            },
+            "started": time.time(),
+            "ended": None,
+            "devices": [],
+            "units": [],
+            "failures": [],
+            "notes": [],
+            "counts": {},
+            "resumedPairs": 0,
+            "emulated": emulated,
+            "exit": None,
+        }
+        self._pieces: List[Piece] = []
+        self._counts = {"measured": 0, "rejected": 0, "failed": 0, CRASHED: 0, HUNG: 0}
+        self._busy: Dict[int, float] = {}
+        self._validationFailures = 0
+
+    @property
+    def failedPairs(self) -> int:
+        """Pairs that the client itself could not measure while it went on."""
+        return self._counts["failed"]
+
+    @property
+    def validationFailures(self) -> int:
+        """Pairs whose result was wrong."""
+        return self._validationFailures
+
+    def resumed(self, pieces: Sequence[Piece]) -> None:
+        """Adds what an earlier run had measured."""
+        self._pieces += pieces
+        self._data["resumedPairs"] = sum(p.problemCount * p.solutionCount for p in pieces)
+
+    def add(self, result: UnitResult) -> None:
+        """Adds a unit."""
+        outcome, unit = result.outcome, result.outcome.unit
+        pairs = sum(p.problemCount * p.solutionCount for p in result.pieces)
+        self._pieces += result.pieces
+        self._validationFailures += result.validationFailures
+        self._counts["measured"] += pairs - result.rejected - len(result.failures)
+        self._counts["rejected"] += result.rejected
+        self._counts["failed"] += len(result.failures)
+        self._busy[outcome.device] = self._busy.get(outcome.device, 0.0) + outcome.seconds
+        self._data["units"].append(
+            {
+                "unit": unit.number,
+                "device": outcome.device,
+                "problems": [unit.firstProblem, unit.problemCount],
+                "solutions": [unit.firstSolution, unit.solutionCount],
+                "attempt": unit.attempt,
+                "kind": outcome.kind,
+                "exit": outcome.exitStatus,
+                "message": outcome.message,
+                "started": outcome.started,
+                "ended": outcome.ended,
+            }
+        )
+        for failure in result.failures:
+            self._listFailure(
+                FAILED, outcome.device, failure.problem, failure.solution, failure.message, ""
+            )
+
+    def finish(self, loop: LoopResult, join: Optional[JoinReport], status: int) -> None:
+        """Adds what could not be measured, and how the step ended."""
+        for lost in loop.lost:
+            area = lost.rectangle
+            kind = lost.kind if lost.kind in self._counts else CRASHED
+            self._counts[kind] += area.pairs
+            self._listFailure(
+                lost.kind,
+                lost.device,
+                area.firstProblem,
+                area.firstSolution,
+                lost.message,
+                lost.tail,
+                area.pairs,
+            )
+        self._data["notes"] += loop.notes
+        self._data["devicesLost"] = list(loop.devicesLost)
+        self._data["leftOver"] = sum(area.pairs for area in loop.leftOver)
+        if join is not None:
+            self._data["correctedWinners"] = len(join.corrected)
+            self._data["absurdCells"] = join.absurd
+            self._data["notes"] += list(join.damaged)
+        self._data["exit"] = status
+        self._data["ended"] = time.time()
+        self.write("stopped" if loop.leftOver else "finished")
+
+    def note(self, text: str) -> None:
+        """Adds a line."""
+        self._data["notes"].append(text)
+
+    def write(self, state: str) -> Dict[str, Any]:
+        """Writes step.json so that no reader sees half of it; returns what it holds."""
+        self._data["state"] = state
+        self._data["counts"] = dict(self._counts)
+        self._data["validationFailures"] = self._validationFailures
+        self._data["devices"] = [self._device(ordinal) for ordinal in sorted(self._devices)]
+        temporary = self._path.with_name("%s.%d" % (self._path.name, os.getpid()))
+        with open(temporary, "w", encoding="utf-8") as handle:
+            json.dump(self._data, handle, indent=1)
+        os.replace(temporary, self._path)
+        return self._data
+
+    def _device(self, ordinal: int) -> Dict[str, Any]:
+        own = [piece for piece in self._pieces if piece.device == ordinal]
+        return {
+            "ordinal": ordinal,
+            "token": self._devices[ordinal].token,
+            "problems": _spans((p.firstProblem, p.problemCount) for p in own),
+            "units": len({p.unit for p in own}),
+            "pairs": sum(p.problemCount * p.solutionCount for p in own),
+            "busySeconds": round(self._busy.get(ordinal, 0.0), 3),
+        }
+
+    def _listFailure(
+        self,
+        kind: str,
+        device: int,
+        problem: int,
+        solution: int,
+        message: str,
+        tail: str,
+        pairs: int = 1,
+    ) -> None:
+        if len(self._data["failures"]) >= MAX_LISTED:
+            return
+        names = self._step.names
+        self._data["failures"].append(
+            {
+                "kind": kind,
+                "device": device,
+                "problem": problem,
+                "size": self._step.config.describeProblem(problem),
+                "solution": names[solution] if solution < len(names) else "",
+                "pairs": pairs,
+                "message": message,
+                "tail": tail,
+            }
+        )
+
+
+def _spans(ranges: Any) -> List[Tuple[int, int]]:
+    """[first, count] spans that cover the same problems, in order, joined where they touch."""
+    spans: List[Tuple[int, int]] = []
+    for first, count in sorted(ranges):
+        if spans and first <= spans[-1][0] + spans[-1][1]:
+            start, length = spans[-1]
+            spans[-1] = (start, max(length, first + count - start))
+        else:
+            spans.append((first, count))
+    return spans

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: MIT
+"""One device's loky worker, and, inside it, one unit -> one outcome.
+
+    parent (Loop)                    worker process                    client process
+    DeviceWorker.submit(job) ------> runJob(job)
+                                       starts the client ------------> own session, dies with the
+                                       watches unit_K.log  <---------- worker, holds the lock
+                                       checks unit_K.csv
+    Future[UnitResult]       <------ UnitResult
+
+Each device has an executor of one worker: in a shared pool one death would kill every worker and
+fail every pending future. The device's pin is in the worker's environment before its Python
+starts, because the HIP runtime reads it once. Work that can fail is in tasks, never in the
+initializer, where loky would report an exception as "segfault or memory".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Dict, Optional
+
+from joblib.externals.loky import ProcessPoolExecutor
+
+from .Devices import MASK_VARIABLES, pinMismatch, pinnedEnvironment
+from .Errors import RunError
+from .Locks import DeviceLock, acquireLock
+from .Outcomes import READY_LINE, examine
+from .Types import ClientExit, Device, Job, UnitResult
+
+# How often a worker looks at its client, in seconds: short beside a client's start.
+POLL_SECONDS = 0.02
+# How long a client may take to end after SIGTERM before it gets SIGKILL, in seconds.
+TERM_SECONDS = 2.0
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class DeviceWorker:
+    """The executor of one device, in the parent."""
+
+    def __init__(self, device: Device, lockFolder: Optional[str], wait: bool) -> None:
+        """Prepares; the process starts with the first task.
+
+        Args:
+            device: the device it is pinned to for its whole life.
+            lockFolder: where emulated devices lock; None for the default.
+            wait: whether to wait for a device that another run holds.
+        """
+        self.device = device
+        self.starts = 0
+        self._lockFolder = lockFolder
+        self._wait = wait
+        self._executor: Optional[ProcessPoolExecutor] = None
+
+    def start(self) -> "Future[WorkerFacts]":
+        """Starts the process and has it take the device's lock.
+
+        Returns:
+            A future that fails where the worker cannot be used, with the reason.
+        """
+        pinned = pinnedEnvironment(os.environ, self.device)
+        changes = {k: v for k, v in pinned.items() if os.environ.get(k) != v}
+        self._executor = ProcessPoolExecutor(
+            max_workers=1,
+            timeout=None,
+            env=changes,
+            initializer=_initialise,
+            initargs=(pinned, os.getpid()),
+        )
+        self.starts += 1
+        return self._executor.submit(_prepare, self.device, self._lockFolder, self._wait)
+
+    def submit(self, job: Job) -> "Future[UnitResult]":
+        """Runs one unit. One at a time: a queued one could not be taken back."""
+        assert self._executor is not None, "the worker was not started"
+        return self._executor.submit(runJob, job)
+
+    def kill(self) -> None:
+        """Ends the worker, its client and whatever else it started."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, kill_workers=True)
+            self._executor = None
+
+    def close(self) -> None:
+        """Ends an idle worker politely."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True)
+            self._executor = None
+
+
+@dataclass(frozen=True)
+class WorkerFacts:
+    """What a worker says of itself when it is ready: its process and its lock's note."""
+
+    pid: int
+    note: str
+
+
+_lock: Optional[DeviceLock] = None
+_mismatch = ""
+
+
+def _initialise(pinned: Dict[str, str], parent: int) -> None:
+    """Runs first in every worker, replacements included. Must not fail."""
+    global _mismatch
+    _dieWith(parent)
+    os.environ.update(pinned)
+    for name in MASK_VARIABLES:
+        if name not in pinned:
+            os.environ.pop(name, None)
+    _mismatch = _birthMismatch(pinned)
+
+
+def _birthMismatch(pinned: Dict[str, str]) -> str:
+    """What differs between the environment this process was born with and its pin.
+
+    `/proc/self/environ` holds the former, whatever has been set since.
+    """
+    wanted = pinned.get("HIP_VISIBLE_DEVICES")
+    try:
+        with open("/proc/self/environ", "rb") as handle:
+            born = dict(
+                entry.split(b"=", 1) for entry in handle.read().split(b"\0") if b"=" in entry
+            )
+    except OSError:
+        return ""  # not Linux, or no /proc: nothing to compare with
+    found = born.get(b"HIP_VISIBLE_DEVICES", b"").decode(errors="replace")
+    if found == wanted:
+        return ""
+    return "the worker was born with HIP_VISIBLE_DEVICES=%r instead of %r" % (found, wanted)
+
+
+def _prepare(device: Device, lockFolder: Optional[str], wait: bool) -> WorkerFacts:
+    """A worker's first task: raises what the initializer may not, and takes the lock."""
+    global _lock
+    problem = _mismatch or pinMismatch(os.environ, device)
+    if problem:
+        raise RunError("device %d: %s; nothing was run on it" % (device.ordinal, problem))
+    if _lock is None:
+        _lock = acquireLock(device, lockFolder, wait, _say)
+    return WorkerFacts(os.getpid(), _lock.note)
+
+
+def _say(message: str) -> None:
+    print("TensileParallel: %s" % message, file=sys.stderr, flush=True)
+
+
+def _dieWith(parent: int) -> None:
+    """Has the kernel kill this process when its parent's spawning thread ends."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was gone before the call
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def runJob(job: Job) -> UnitResult:
+    """Runs one unit in this worker. Never raises for what a client does."""
+    for suffix in (".csv", ".log", ".salvaged.csv"):
+        _remove(job.file(suffix))
+    return examine(job, _runClient(job))
+
+
+def _runClient(job: Job) -> ClientExit:
+    """Starts the client and waits for its end."""
+    keep = [_lock.fileno()] if _lock is not None else []
+    worker = os.getpid()
+    started = time.time()
+    with open(job.file(".log"), "wb") as log:
+        try:
+            client = subprocess.Popen(
+                job.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=job.workingFolder,
+                start_new_session=True,
+                pass_fds=keep,
+                preexec_fn=lambda: _dieWith(worker),
+            )
+        except OSError as error:
+            log.write(("cannot start %s: %s\n" % (job.command[0], error.strerror)).encode())
+            return ClientExit(None, False, started, time.time())
+    watch = _Watch(job)
+    try:
+        watch.untilEnd(client)
+    finally:
+        endGroup(client)
+    return ClientExit(
+        _shellStatus(client.returncode), watch.hung, started, time.time(), watch.startSeconds
+    )
+
+
+class _Watch:
+    """Waits for a client's end: notes when it became ready and whether it fell silent."""
+
+    def __init__(self, job: Job) -> None:
+        self.hung = False
+        self.startSeconds: Optional[float] = None
+        self._log = job.file(".log")
+        self._silenceSeconds = job.silenceSeconds
+        self._begun = self._heard = time.monotonic()
+        self._size = 0
+
+    def untilEnd(self, client: "subprocess.Popen[bytes]") -> None:
+        """Returns when the client has ended, or with `hung` set where it was silent too long."""
+        delay = 0.001
+        while not self.hung:
+            try:
+                client.wait(delay)
+                return
+            except subprocess.TimeoutExpired:
+                delay = min(POLL_SECONDS, delay * 2)
+            self._look()
+
+    def _look(self) -> None:
+        now, size = time.monotonic(), os.stat(self._log).st_size
+        if size != self._size:
+            if self.startSeconds is None and self._isReady():
+                self.startSeconds = now - self._begun
+            self._heard, self._size = now, size
+        elif self._silenceSeconds is not None and now - self._heard > self._silenceSeconds:
+            self.hung = True
+
+    def _isReady(self) -> bool:
+        """Whether what was printed since the last look has the line before the first pair."""
+        with open(self._log, "rb") as handle:
+            handle.seek(max(0, self._size - len(READY_LINE)))
+            return READY_LINE in handle.read(1 << 20)
+
+
+def endGroup(client: "subprocess.Popen[bytes]") -> None:
+    """Ends a client and its descendants: TERM, then KILL."""
+    for signalNumber in (signal.SIGTERM, signal.SIGKILL):
+        if client.poll() is None or signalNumber == signal.SIGKILL:
+            try:
+                os.killpg(client.pid, signalNumber)
+            except (ProcessLookupError, PermissionError):
+                pass
+        try:
+            client.wait(TERM_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+    client.wait()
+
+
+def _shellStatus(returnCode: int) -> int:
+    """Popen's -11 as a shell's 139."""
+    return 128 - returnCode if returnCode < 0 else returnCode
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
