@@ -7,13 +7,12 @@ the schema of both files.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import platform
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from . import __version__
 from .Types import Device
@@ -75,7 +74,7 @@ def readSteps(outputs: str, run: Optional[str] = None) -> List[dict]:
         run: id of the run; steps of other runs are left out. None for all.
     """
     steps = []
-    for path in glob.glob(os.path.join(glob.escape(outputs), "*", "**", "step*.json"), recursive=True):
+    for path in _stepFiles(outputs):
         try:
             with open(path, encoding="utf-8") as stream:
                 step = json.load(stream)
@@ -84,6 +83,15 @@ def readSteps(outputs: str, run: Optional[str] = None) -> List[dict]:
         if isinstance(step, dict) and (run is None or step.get("run") == run):
             steps.append(step)
     return sorted(steps, key=lambda step: step.get("started") or 0)
+
+
+def _stepFiles(outputs: str) -> Iterator[str]:
+    for folder, folders, files in os.walk(outputs):
+        # The units' own files, which may be many thousands, hold no step.
+        folders[:] = [name for name in folders if not name.startswith("gpu_")]
+        for name in files:
+            if name.startswith("step") and name.endswith(".json"):
+                yield os.path.join(folder, name)
 
 
 def lostPairs(steps: Iterable[dict]) -> int:
@@ -198,7 +206,7 @@ def textSummary(summary: Dict[str, Any]) -> str:
             _duration(seconds["host"]),
         )
     )
-    for device in summary["devices"]:
+    for device in summary["devices"] if summary["steps"] else ():
         lines.append(
             "device %d: %d units, %d pairs, busy %s (%.0f %% of the benchmark time)"
             % (

@@ -1,0 +1,577 @@
+# SPDX-License-Identifier: MIT
+"""One TensileParallel run, in order: config -> devices -> host -> summary, or serial Tensile.
+
+    TensileParallel --(run.json, launcher)--> host --(run.sh)--> launcher -> parallel client
+
+The host is Tensile itself, run once, with the launcher as its prebuilt client. Where no device
+can be used, this process becomes the host's own command instead.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import shlex
+import shutil
+import sys
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
+
+import yaml
+
+from . import __version__
+from .DeviceConfigs import readConfig, writeDeviceConfigs
+from .DeviceList import Selection, parseDeviceList, parseDeviceListText, selectDevices
+from .Devices import DeviceScan, describeDevice, scanDevices
+from .Errors import InputError, TensileParallelError
+from .Host import TENSILELITE_2026, Host, findHost, hostCommand, ourRoot, serialCommand
+from .Host import unsafeInShell
+from .HostRun import HostEnd, runHost, timeStamp
+from .ParseArguments import SETTINGS_VERSION, RunSettings, globalParametersOption
+from .ParseArguments import parseRunArguments
+from .Platform import System
+from .Report import RunRecord, lostPairs, readSteps, textSummary, writeReports
+
+LOG_FILE = "tensile_parallel.log"
+MERGED_FOLDER = "merged_output"
+OUTPUTS_FOLDER = "outputs"
+SETTINGS_FILE = "run.json"
+LAUNCHER_FILE = "client"
+LOCK_FILE = ".lock"
+
+
+@dataclass(frozen=True)
+class Places:
+    """The paths of a run, all absolute."""
+
+    out: str
+    outputs: str
+    merged: str
+    settings: str
+    launcher: str
+    log: str
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """The command TensileParallel.
+
+    Returns:
+        Its exit status: 0 done, 1 the run failed, 2 bad input, 128 + n stopped by signal n.
+    """
+    try:
+        settings = parseRunArguments(sys.argv[1:] if argv is None else argv)
+        return printVersions(settings) if settings.version else run(settings)
+    except TensileParallelError as error:
+        print("TensileParallel: error: %s" % error, file=sys.stderr)
+        return error.exitStatus
+    except KeyboardInterrupt:
+        return 130
+
+
+def printVersions(settings: RunSettings) -> int:
+    """--version: ours, and the host's with its generation and path."""
+    print("TensileParallel %s" % __version__)
+    try:
+        host = findHost(os.environ, settings.tensileRoot)
+    except InputError as error:
+        if settings.tensileRoot:
+            raise
+        print("no host: %s" % error)
+        return 0
+    print("host: %s (%s)" % (host.description, host.source))
+    return 0
+
+
+def run(settings: RunSettings) -> int:
+    """Benchmark on every device that was asked for; does not return where the run is serial.
+
+    Raises:
+        InputError: refused before anything started.
+        RunError: the host could not be started.
+    """
+    host = findHost(os.environ, settings.tensileRoot, emulated=settings.emulate > 0)
+    notes: List[str] = []
+    if host.standIn:
+        notes.append("the host is %s: it makes no real kernels" % host.description)
+    config, unreadable = _readConfig(settings)
+    wanted = _wantedDevices(settings, config)
+    if unreadable or wanted is None:
+        _say(notes)
+        reason = unreadable or "DeviceList names no device"
+        return _becomeSerial(settings, host, config, reason)
+    scan, selection = _selectDevices(settings, wanted)
+    notes += [note for note in scan.notes + selection.notes if note not in notes]
+    if not selection.devices:
+        _say(notes)
+        return _becomeSerial(settings, host, config, selection.reason or scan.reason)
+    notes += _configNotes(settings, config)
+    places = _places(settings.out)
+    _refuseUnsafePaths(settings, places)
+    client = _unitClient(settings, host)
+    _say(notes)
+    return _runParallel(settings, host, config, selection, notes, places, client)
+
+
+def _readConfig(settings: RunSettings) -> Tuple[Any, str]:
+    """(config in the default format, why it could not be read).
+
+    A config that the host would reject is the host's to reject: it is run and shows its own error.
+    """
+    sizes = settings.configs[1] if len(settings.configs) > 1 else None
+    most = 2 if settings.alternateFormat else 1
+    if len(settings.configs) > most:
+        return {}, "there are more config files than Tensile accepts"
+    try:
+        config = readConfig(settings.configs[0], sizes, settings.alternateFormat)
+    except OSError as error:
+        return {}, "%s: %s" % (error.filename, error.strerror)
+    except (yaml.YAMLError, ValueError) as error:
+        return {}, "%s cannot be read: %s" % (settings.configs[0], str(error).split("\n")[0])
+    if not isinstance(config, dict):
+        return {}, "%s holds no mapping" % settings.configs[0]
+    return config, ""
+
+
+def _globalParameter(settings: RunSettings, config: Any, name: str) -> Any:
+    """A global parameter as the host would have it: command line, else config; None if neither.
+
+    What is on the command line is Python in the host; for what is asked here YAML reads the same.
+    """
+    text = settings.parameter(name)
+    if text is not None:
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError:
+            return text
+    parameters = config.get("GlobalParameters")
+    return parameters.get(name) if isinstance(parameters, dict) else None
+
+
+def _wantedDevices(settings: RunSettings, config: Any) -> Any:
+    """What --devices, else --global-parameters, else the config says; None for a serial run."""
+    if settings.devices is not None:
+        return settings.devices
+    text = settings.parameter("DeviceList")
+    if text is not None:
+        return parseDeviceListText(text)
+    value = _globalParameter(settings, config, "DeviceList")
+    return parseDeviceList(value, "DeviceList in %s" % settings.configs[0])
+
+
+def _selectDevices(settings: RunSettings, wanted: Any) -> Tuple[DeviceScan, Selection]:
+    scan = scanDevices(System(), settings.emulate)
+    return scan, selectDevices(wanted, scan, settings.strict)
+
+
+def _configNotes(settings: RunSettings, config: Any) -> List[str]:
+    """What is to be said about a config before a parallel run."""
+    notes = []
+    parameters = config.get("GlobalParameters") or {}
+    if "Device" in parameters or settings.parameter("Device") is not None:
+        notes.append("Device is overruled by DeviceList")
+    if _globalParameter(settings, config, "PinClocks"):
+        notes.append(
+            "PinClocks is turned off: Tensile pins the clocks of GPU 0, whichever GPUs are used"
+        )
+    return notes + _repeatedTypes(config)
+
+
+def _repeatedTypes(config: Any) -> List[str]:
+    """A warning for every problem type that has several entries."""
+    entries: Dict[str, List[int]] = {}
+    problems = config.get("BenchmarkProblems")
+    for number, entry in enumerate(problems if isinstance(problems, list) else (), 1):
+        if isinstance(entry, list) and entry and isinstance(entry[0], dict):
+            entries.setdefault(_typeKey(entry[0]), []).append(number)
+    return [
+        "BenchmarkProblems entries %s have the same problem type. All are measured, but Tensile "
+        "keeps only the last one's results: write them as several groups of one entry"
+        % " and ".join(str(number) for number in numbers)
+        for numbers in entries.values()
+        if len(numbers) > 1
+    ]
+
+
+def _typeKey(problemType: Dict[str, Any]) -> str:
+    """Equal for entries that mean one problem type; a default that is spelled out counts as none."""
+    values = {key: _plain(value) for key, value in problemType.items()}
+    values.setdefault("UseBeta", "1")
+    values["OperationType"] = values.get("OperationType") or "gemm"
+    values.setdefault("DestDataType", values.get("DataType", ""))
+    values.setdefault("ComputeDataType", values["DestDataType"])
+    return repr(sorted((key, value) for key, value in values.items() if value not in ("", "0")))
+
+
+def _plain(value: Any) -> str:
+    if value is None or value == [] or value == {}:
+        return ""
+    return str(int(value)) if isinstance(value, bool) else str(value).lower()
+
+
+def _places(out: str) -> Places:
+    out = os.path.abspath(out)
+    outputs = os.path.join(out, OUTPUTS_FOLDER)
+    return Places(
+        out=out,
+        outputs=outputs,
+        merged=os.path.join(out, MERGED_FOLDER),
+        settings=os.path.join(outputs, SETTINGS_FILE),
+        launcher=os.path.join(outputs, LAUNCHER_FILE),
+        log=os.path.join(out, LOG_FILE),
+    )
+
+
+def _refuseUnsafePaths(settings: RunSettings, places: Places) -> None:
+    """The host's run.sh holds the launcher's and the INI's path unquoted.
+
+    Raises:
+        InputError: such a path would be taken apart by the shell.
+    """
+    unsafe = unsafeInShell(places.launcher)
+    if unsafe is not None:
+        raise InputError(
+            "the output folder %r has %s in its path; Tensile's run.sh does not quote: choose "
+            "another" % (places.out, _nameOf(unsafe))
+        )
+    if settings.client is not None and any(letter.isspace() for letter in settings.client):
+        raise InputError(
+            "the client %r has a space in its path; Tensile's run.sh does not quote: move or "
+            "link it" % settings.client
+        )
+
+
+def _nameOf(letter: str) -> str:
+    return {" ": "a space", "\t": "a tab", "\n": "a newline"}.get(letter, "a %s" % letter)
+
+
+def _unitClient(settings: RunSettings, host: Host) -> Optional[str]:
+    """The tensile_client that units run; None for the emulated one or one still to be built."""
+    if settings.client is not None:
+        path = os.path.abspath(settings.client)
+    elif settings.emulate or host.buildsClient:
+        return None
+    else:
+        path = host.defaultClient
+    if not (os.path.isfile(path) and os.access(path, os.X_OK)):
+        raise InputError(
+            "the client %s is no executable file: build it, or give one with --client" % path
+        )
+    return path
+
+
+def _say(notes: Sequence[str]) -> None:
+    for note in notes:
+        print("TensileParallel: note: %s" % note, file=sys.stderr)
+
+
+def _becomeSerial(settings: RunSettings, host: Host, config: Any, reason: str) -> int:
+    """Become the host's own command, with the user's own arguments."""
+    arguments = list(settings.hostArguments)
+    client = settings.client
+    if client is None and settings.emulate:
+        client = _emulatedClient()
+    if client is not None and settings.prebuiltClient is None:
+        # In front, so that neither `--` nor an option with many values can swallow it.
+        arguments = ["--prebuilt-client", client] + arguments
+    environment = dict(os.environ)
+    if settings.emulate:
+        environment["TENSILE_EMULATED_DEVICES"] = str(settings.emulate)
+    print(
+        "TensileParallel: serial Tensile on device %s: %s"
+        % (_serialDevice(settings, config), reason or "no device can be used"),
+        file=sys.stderr,
+    )
+    if settings.emulate:
+        print("TensileParallel: EMULATED: the times will be made up", file=sys.stderr)
+    command, environment = serialCommand(host, arguments, environment)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execvpe(command[0], command, environment)
+
+
+def _serialDevice(settings: RunSettings, config: Any) -> str:
+    """The GPU that the host will use."""
+    words = list(settings.hostOptions)
+    for index, word in enumerate(words):
+        if word in ("-d", "--device") and index + 1 < len(words):
+            return words[index + 1]
+        if word.startswith("--device="):
+            return word.partition("=")[2]
+    device = _globalParameter(settings, config, "Device")
+    return "0" if device is None else str(device)
+
+
+def _emulatedClient() -> str:
+    """Path of TensileEmulatedClient: in the tree, or beside Python where we were installed."""
+    name = "TensileEmulatedClient"
+    beside = os.path.join(os.path.dirname(sys.executable), name)
+    for path in (os.path.join(ourRoot(), "Tensile", "bin", name), beside, shutil.which(name)):
+        if path and os.access(path, os.X_OK):
+            return path
+    raise InputError("%s is not installed: give an executable with --client" % name)
+
+
+def _parallelClient() -> List[str]:
+    """Arguments of Python that run the parallel client."""
+    script = os.path.join(ourRoot(), "Tensile", "bin", "TensileParallelClient")
+    return [script] if os.path.isfile(script) else ["-m", "Tensile.Parallel.ParallelClient"]
+
+
+def _runParallel(
+    settings: RunSettings,
+    host: Host,
+    config: Any,
+    selection: Selection,
+    notes: Sequence[str],
+    places: Places,
+    client: Optional[str],
+) -> int:
+    """Write what the parallel client needs, run the host, report."""
+    started = time.time()
+    os.makedirs(places.outputs, exist_ok=True)
+    with _lockedOutputs(places) as lock, open(places.log, "ab", buffering=0) as log:
+        logger = _logInto(log)
+        try:
+            runInfo = _writeSettings(settings, host, selection, places, client)
+            _writeLauncher(places)
+            logger.info("TensileParallel %s: %s", __version__, shlex.join(settings.argv))
+            logger.info("host: %s (%s)", host.description, host.source)
+            for note in notes:
+                logger.warning("%s", note)
+            for device in selection.devices:
+                logger.info("%s", describeDevice(device))
+            if not settings.quiet:
+                _announce(settings, host, selection, places)
+            end = runHost(
+                _command(settings, host, config, places, client),
+                _environment(settings),
+                log,
+                echoAll=settings.verbose,
+                echoMarked=not settings.quiet,
+                passFds=[lock.fileno()],
+            )
+            return _conclude(settings, host, selection, notes, places, runInfo, started, end)
+        finally:
+            _logInto(None)
+
+
+def _lockedOutputs(places: Places) -> BinaryIO:
+    """The lock on an output folder, held by this process and by the host until it is gone."""
+    lock = open(os.path.join(places.outputs, LOCK_FILE), "ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise InputError(
+            "another TensileParallel is running in %s: wait for it, or choose another output "
+            "folder" % places.out
+        ) from None
+    return lock
+
+
+def _logInto(stream: Optional[BinaryIO]) -> logging.Logger:
+    """Send the logger's lines into the run's log; None: nowhere."""
+    logger = logging.getLogger("TensileParallel")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    logger.addHandler(logging.NullHandler() if stream is None else _LogHandler(stream))
+    return logger
+
+
+class _LogHandler(logging.Handler):
+    """One event a line: time with zone, level, text."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage().replace("\n", " | ")
+        line = "%s %s: %s\n" % (timeStamp(), record.levelname.lower(), text)
+        try:
+            self._stream.write(line.encode("utf-8", "backslashreplace"))
+        except OSError:
+            self.handleError(record)
+
+
+def _writeSettings(
+    settings: RunSettings,
+    host: Host,
+    selection: Selection,
+    places: Places,
+    client: Optional[str],
+) -> Dict[str, Any]:
+    """run.json: what the front end tells the parallel client."""
+    runInfo = {
+        "version": SETTINGS_VERSION,
+        "run": str(uuid.uuid4()),
+        "client": client,
+        "emulate": settings.emulate,
+        "devices": [asdict(device) for device in selection.devices],
+        "outputs": places.outputs,
+        "frontEnd": True,
+        "noWait": settings.noWait,
+        "fresh": settings.fresh,
+        "verbose": settings.verbose,
+        "allowFailures": settings.allowFailures,
+        "strict": settings.strict,
+        "log": places.log,
+        "config": os.path.abspath(settings.configs[0]),
+        "sizesFile": os.path.abspath(settings.configs[1]) if settings.configs[1:] else None,
+        "alternateFormat": settings.alternateFormat,
+        "merged": places.merged,
+        "host": asdict(host),
+    }
+    _replaceFile(places.settings, json.dumps(runInfo, indent=1).encode() + b"\n")
+    return runInfo
+
+
+def _writeLauncher(places: Places) -> None:
+    """The program that the host runs as its client.
+
+    A bare path is all that the host can run, and `#!/usr/bin/env python3` may be a Python that
+    lacks joblib.
+    """
+    # `python -m` finds us by the folder that holds the package, whatever the current folder is.
+    words = [sys.executable, *_parallelClient(), "--settings", places.settings]
+    lines = [
+        "#!/bin/sh",
+        "# Written by TensileParallel: the host runs this in place of tensile_client.",
+        'exec %s "$@"' % " ".join(shlex.quote(word) for word in words),
+    ]
+    text = "\n".join(lines) + "\n"
+    _replaceFile(places.launcher, os.fsencode(text), executable=True)
+
+
+def _replaceFile(path: str, content: bytes, executable: bool = False) -> None:
+    """Write a file so that no reader sees half of it. Its mode follows the umask."""
+    temporary = "%s.%d" % (path, os.getpid())
+    mode = 0o777 if executable else 0o666
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as stream:
+        stream.write(content)
+    os.replace(temporary, path)
+
+
+def _command(
+    settings: RunSettings, host: Host, config: Any, places: Places, client: Optional[str]
+) -> List[str]:
+    """The host's command line: the user's options, our launcher and output folder."""
+    bootstrap = ["--parent", str(os.getpid())]
+    changes = {}
+    if _globalParameter(settings, config, "PinClocks"):
+        changes["PinClocks"] = "False"
+    if host.generation == TENSILELITE_2026:
+        # Its own way of using several GPUs: the launcher is one client to it.
+        changes["ParallelGpuExecution"] = "1"
+    options = list(globalParametersOption(settings.hostOptions, changes))
+    if client is None and not settings.emulate:
+        # The host builds a client, which only it knows how to do, and then runs the launcher.
+        bootstrap += ["--settings", places.settings, "--launcher", places.launcher]
+    else:
+        options = ["--prebuilt-client", places.launcher] + options
+    positionals = list(settings.configs) + [places.merged]
+    return hostCommand(host, bootstrap, positionals + [o for o in options if o != "--"])
+
+
+def _environment(settings: RunSettings) -> Dict[str, str]:
+    environment = dict(os.environ)
+    # So that its lines reach the log when they are printed and in their order.
+    environment["PYTHONUNBUFFERED"] = "1"
+    if settings.emulate:
+        environment["TENSILE_EMULATED_DEVICES"] = str(settings.emulate)
+    return environment
+
+
+def _announce(settings: RunSettings, host: Host, selection: Selection, places: Places) -> None:
+    numbers = ", ".join(str(device.ordinal) for device in selection.devices)
+    kind = "emulated devices" if settings.emulate else "devices"
+    print("TensileParallel %s on %s %s" % (__version__, kind, numbers))
+    print("host: %s" % host.description)
+    print("log: %s" % places.log, flush=True)
+
+
+def _conclude(
+    settings: RunSettings,
+    host: Host,
+    selection: Selection,
+    notes: Sequence[str],
+    places: Places,
+    runInfo: Dict[str, Any],
+    started: float,
+    end: HostEnd,
+) -> int:
+    """Write the summary and say how it went.
+
+    Returns:
+        The exit status of the command.
+    """
+    logger = logging.getLogger("TensileParallel")
+    steps = readSteps(places.outputs, runInfo["run"])
+    status, message = _verdict(settings, places, end, steps)
+    record = RunRecord(
+        run=runInfo["run"],
+        command=("TensileParallel",) + settings.argv,
+        started=started,
+        ended=time.time(),
+        state="stopped" if end.signal else "failed" if end.status else "finished",
+        exitStatus=status,
+        hostStatus=end.status,
+        emulated=settings.emulate > 0,
+        devices=selection.devices,
+        missing=selection.missing,
+        notes=tuple(notes),
+        client=_builtClient(places) or runInfo["client"],
+        config=runInfo["config"],
+        merged=places.merged,
+        host=asdict(host),
+    )
+    if steps:
+        sizes = runInfo["sizesFile"]
+        alternate = settings.alternateFormat
+        writeDeviceConfigs(places.out, runInfo["config"], steps, sizes, alternate)
+    summary = writeReports(places.out, record, steps)
+    text = textSummary(summary)
+    for line in text.split("\n"):
+        logger.info("%s", line)
+    if not settings.quiet:
+        print(text, flush=True)
+    if message:
+        logger.error("%s", message)
+        if end.status and not end.signal and not settings.verbose:
+            for line in end.tail:
+                print("  | %s" % line, file=sys.stderr)
+        print("TensileParallel: error: %s" % message, file=sys.stderr)
+    return status
+
+
+def _verdict(
+    settings: RunSettings, places: Places, end: HostEnd, steps: Sequence[dict]
+) -> Tuple[int, str]:
+    """(exit status, one line for a person or an empty one)."""
+    lost = lostPairs(steps)
+    if end.signal is not None:
+        return 128 + end.signal, "stopped; the same command continues where it was"
+    if end.status:
+        return 1, "Tensile ended with status %d: see %s" % (end.status, places.log)
+    if lost:
+        words = "%d pairs could not be measured: see failures in %s" % (
+            lost,
+            os.path.join(places.out, "execution_summary.json"),
+        )
+        return (0, "") if settings.allowFailures else (1, words)
+    return 0, ""
+
+
+def _builtClient(places: Places) -> Optional[str]:
+    """The client that the host built, which HostBootstrap has noted in run.json."""
+    try:
+        with open(places.settings, encoding="utf-8") as stream:
+            return json.load(stream)["client"]
+    except (OSError, ValueError, KeyError):
+        return None
