@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from .Errors import InputError
@@ -54,8 +55,6 @@ def _solutions(path: str) -> Iterator[Tuple[int, str]]:
 
 
 def _packedSolutions(path: str) -> Iterator[Tuple[int, str]]:
-    import msgpack
-
     with open(path, "rb") as file:
         data = file.read()
     try:
@@ -63,12 +62,67 @@ def _packedSolutions(path: str) -> Iterator[Tuple[int, str]]:
             import zlib
 
             data = zlib.decompress(data)
-        # Newer hosts write maps with integer keys; names may hold any bytes.
-        library = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
+        library = _unpack(data)
         pairs = [(int(entry["index"]), entry["name"]) for entry in library["solutions"]]
     except Exception as error:  # msgpack and zlib have a dozen kinds of "not that format"
         raise InputError("%s: not a msgpack solution library (%s)" % (path, error)) from None
     return iter(pairs)
+
+
+def _unpack(data: bytes):
+    """A msgpack text as Python values; maps with integer keys (newer hosts) are fine."""
+    try:
+        import msgpack
+    except ImportError:
+        # The emulated client is started by path, by whichever Python its first line finds.
+        return _unpackSlowly(data)
+    return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
+
+
+# Type byte -> (bytes of the length or the number, what follows); the msgpack specification.
+_SIZED = {0xC4: (1, "bytes"), 0xC5: (2, "bytes"), 0xC6: (4, "bytes"), 0xD9: (1, "text")}
+_SIZED.update({0xDA: (2, "text"), 0xDB: (4, "text"), 0xDC: (2, "list"), 0xDD: (4, "list")})
+_SIZED.update({0xDE: (2, "map"), 0xDF: (4, "map")})
+_FIXED = {0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q"}
+_FIXED.update({0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"})
+_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
+
+
+def _unpackSlowly(data: bytes):
+    """msgpack without the package; extension types, which no library has, are refused."""
+    position = 0
+
+    def take(count: int) -> bytes:
+        nonlocal position
+        begin, position = position, position + count
+        if position > len(data):
+            raise ValueError("cut off")
+        return data[begin:position]
+
+    def value():
+        kind = take(1)[0]
+        if kind < 0x80 or kind >= 0xE0:
+            return kind if kind < 0x80 else kind - 0x100
+        if kind < 0x90:
+            return {value(): value() for _ in range(kind & 0x0F)}
+        if kind < 0xA0:
+            return [value() for _ in range(kind & 0x0F)]
+        if kind < 0xC0:
+            return take(kind & 0x1F).decode("utf-8", "surrogateescape")
+        if kind in _CONSTANTS:
+            return _CONSTANTS[kind]
+        if kind in _FIXED:
+            return struct.unpack(_FIXED[kind], take(struct.calcsize(_FIXED[kind])))[0]
+        size, form = _SIZED[kind]
+        count = int.from_bytes(take(size), "big")
+        if form == "list":
+            return [value() for _ in range(count)]
+        if form == "map":
+            return {value(): value() for _ in range(count)}
+        content = take(count)
+        return content if form == "bytes" else content.decode("utf-8", "surrogateescape")
+
+    return value()
 
 
 def _yamlSolutions(path: str) -> Iterator[Tuple[int, str]]:

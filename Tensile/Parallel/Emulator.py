@@ -1,0 +1,837 @@
+# SPDX-License-Identifier: MIT
+"""A tensile_client for machines without GPUs: same options, same files, computed times.
+
+It goes through the same steps, in the same order, as the real clients' main.cpp, so that an error
+comes at the same point and leaves the same files behind:
+
+    options, INIs → device → library → range → results file → pass → problem → solution → row
+
+What the real program prints and writes is in docs/emulator.md, with what is left out here. The
+times come from EmulatedTimes.py; devices, faults and the record from EmulatedDevice.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from .ClientConfig import (
+    LIST_OPTIONS,
+    ClientConfig,
+    isKnownOption,
+    mergeConfigs,
+    parseClientOptions,
+    parseIni,
+)
+from .EmulatedDevice import Fault, Record, Settings, takeDevice, visibleDevices
+from .EmulatedTimes import (
+    COMPUTE_UNITS,
+    ProblemFacts,
+    granularities,
+    indexRoles,
+    kernelMicroseconds,
+    problemFacts,
+    solutionSeed,
+    tileOf,
+)
+from .Errors import InputError
+from .SolutionNames import readSolutionNames
+
+LABEL = "# emulated client: times are computed, not measured"
+
+_LEVELS = {"Error": 0, "Terse": 1, "Normal": 2, "Verbose": 3, "Debug": 4}
+_ROW_LEVELS = {"FAILED": 0, "INVALID": 0, "DID_NOT_SATISFY_ASSERTS": 1}
+_VALID = ("PASSED", "NO_CHECK")
+_CLOCKS = "42,1700,1090,1600,0,1"  # the hardware monitor's columns
+_FREQUENCY, _POWER, _HOTSPOT = 1700, 300, 50  # classic only
+_PLUSES = "++++++++++++++++++++++++\n"
+_NAN = float("nan")
+
+# The least that prints a number as C++ streams do by default.
+_NUMBER = "%.6g"
+
+
+class ClientDeath(Exception):
+    """The real client would die by a signal here, after writing `message` to stderr."""
+
+    def __init__(self, number: int, message: str = "") -> None:
+        super().__init__(message)
+        self.number = number
+        self.message = message
+
+
+def _abort(message: str, kind: str = "std::runtime_error") -> ClientDeath:
+    text = "terminate called after throwing an instance of '%s'\n  what():  %s\n"
+    return ClientDeath(signal.SIGABRT, text % (kind, message))
+
+
+def _optionError(error: InputError) -> ClientDeath:
+    return _abort(str(error), "boost::wrapexcept<boost::program_options::error>")
+
+
+def formatNumber(value: float) -> str:
+    """A floating-point number as the client prints it: six digits; nan with the sign of x86."""
+    text = _NUMBER % value
+    return "-nan" if text == "nan" else text
+
+
+class Pair(NamedTuple):
+    """What came of one (problem, solution).
+
+    Attributes:
+        validation: the client's word for it.
+        time: microseconds, as text.
+        speed: GFlops (per compute unit with CUEfficiency), as text.
+        invalidEarly: the cell is -1 and nothing of it counts for the winner.
+        ran: a kernel was run, so clocks and time of day are known.
+    """
+
+    validation: str
+    time: str
+    speed: str
+    invalidEarly: bool
+    ran: bool
+
+
+class ResultsFile:
+    """The results CSV, written as ResultFileReporter and CSVStackFile do."""
+
+    def __init__(self, path: str, extra: bool, merge: bool, classic: bool, perUnit: bool) -> None:
+        try:
+            self.file = open(path, "w", encoding="utf-8", errors="surrogateescape", newline="")
+        except OSError:
+            self.file = None  # the client says nothing and goes on
+        self.path = path
+        self.extra, self.merge, self.classic = extra, merge, classic
+        self.corner = "GFlopsPerCU" if perUnit else "GFlops"
+        self.prefix: List[str] = []
+        self.columns: List[str] = []
+        self.rows: Dict[int, Dict[str, str]] = {}
+        self.headerWritten = False
+        self.startProblem()
+
+    def describe(self, facts: ProblemFacts) -> None:
+        """Fix the columns before the solutions (the same for every problem)."""
+        if self.prefix:
+            return
+        sizes = ["Size" + chr(ord("I") + n) for n in range(len(facts.sizes))]
+        winner = ["WinnerGFlops", "WinnerTimeUS", "WinnerIdx", "WinnerName"]
+        columns = [self.corner] + sizes + ["LDD", "LDC", "LDA", "LDB"]
+        if self.classic:
+            columns += ["WinnerFreq"] + (winner if self.extra else [])
+            columns += ["TotalFlops", "WinnerPower", "WinnerTemperature"]
+        else:
+            columns += ["TotalFlops"]
+            columns += ["TilesPerCu", "TotalGranularity"] + winner if self.extra else []
+        self.prefix = columns
+
+    def startProblem(self) -> None:
+        """Forget the last problem's row and winner."""
+        self.cells: Dict[str, str] = {}
+        self.position = -1
+        self.winner = ("", -1, -1.0)  # name, index within the range, GFlops
+        self.fastest = -1.0
+        self.fit = ("-1", "-1")  # TilesPerCu, TotalGranularity of the fastest
+        self.clocks = ("0", "0", "0")
+
+    def add(self, name: str, pair: Pair, fit: Tuple[str, str], monitored: bool) -> None:
+        """One solution's cell, and its part in the race for the winner."""
+        if name not in self.cells and name not in self.columns:
+            self.columns.append(name)
+        self.position += 1
+        if pair.invalidEarly:
+            self.cells[name] = "-1"
+            return
+        # Comparisons as the client makes them, nan and absurd values included.
+        timeUs, speed = float(pair.time), float(pair.speed)
+        if self.fastest < 0 or self.fastest > timeUs:
+            self.fastest, self.fit = timeUs, fit
+        self.cells[name] = pair.speed
+        if self.winner[2] < speed:
+            self.winner = (name, self.position, speed)
+            if monitored and pair.ran:
+                self.clocks = (str(_FREQUENCY), str(_POWER), str(_HOTSPOT))
+        # Validation is reported after the speed, so a failed solution may be called the winner.
+        if pair.validation not in _VALID and pair.validation:
+            self.cells[name] = "-1"
+
+    def finishProblem(self, index: int, facts: ProblemFacts) -> None:
+        """Write the row, or keep it where rows of the same problem are merged."""
+        row = self._row(index, facts)
+        if not self.merge:
+            self._write(row)
+        else:
+            self._header()
+            old = self.rows.setdefault(index, row)
+            if old is not row:
+                _mergeRow(old, row)
+        self.startProblem()
+
+    def _row(self, index: int, facts: ProblemFacts) -> Dict[str, str]:
+        values = [index, *facts.sizes, *facts.leading]
+        row = dict(zip(self.prefix, map(str, values)))
+        row["TotalFlops"] = str(facts.flops)
+        if self.extra:
+            row["TilesPerCu"], row["TotalGranularity"] = self.fit
+            row["WinnerName"], row["WinnerIdx"] = self.winner[0], str(self.winner[1])
+            row["WinnerGFlops"] = formatNumber(self.winner[2])
+            row["WinnerTimeUS"] = formatNumber(self.fastest)
+        row["WinnerFreq"], row["WinnerPower"], row["WinnerTemperature"] = self.clocks
+        row.update(self.cells)
+        return row
+
+    def _header(self) -> None:
+        if not self.headerWritten:
+            self.headerWritten = True
+            self._put(", ".join(map(_escape, self.prefix + self.columns)) + "\n")
+
+    def _write(self, row: Dict[str, str]) -> None:
+        self._header()
+        self._put(self.text(row) + "\n")
+
+    def text(self, row: Dict[str, str]) -> str:
+        """One line, without its end; columns that the row lacks stay empty."""
+        return ", ".join([_escape(row.get(key, "")) for key in self.prefix + self.columns])
+
+    def tear(self, index: int, facts: ProblemFacts) -> None:
+        """For a fault: what is finished, then half a row without a line end."""
+        for number in sorted(self.rows):
+            self._write(self.rows[number])
+        self._header()
+        text = self.text(self._row(index, facts))
+        self._put(text[: text.find(", ", len(text) // 3) + 1])
+
+    def finish(self) -> None:
+        """The end of the run: now the merged rows are written."""
+        for index in sorted(self.rows):
+            self._write(self.rows[index])
+
+    def drop(self) -> None:
+        """For a fault: no results file after all."""
+        if self.file is not None:
+            self.file = None
+            os.unlink(self.path)
+
+    def _put(self, text: str) -> None:
+        if self.file is None:
+            return
+        try:
+            self.file.write(text)
+            self.file.flush()
+        except OSError:
+            pass  # a C++ stream that fails stays silent
+
+
+def _escape(text: str) -> str:
+    if '"' in text:
+        return '"%s"' % text.replace('"', '""')
+    if "," in text or "\n" in text or "\r" in text:
+        return '"%s"' % text
+    return text
+
+
+def _leading(text: str) -> int:
+    """The whole number that std::stoll finds at the beginning: 1 in 1.7e+06."""
+    if not text:
+        return 0
+    match = re.match(r"\s*[+-]?\d+", text)
+    if match is None:
+        raise _abort("stoll", "std::invalid_argument")
+    return int(match.group())
+
+
+def _mergeRow(old: Dict[str, str], new: Dict[str, str]) -> None:
+    """Keep the better values of two rows of one problem, compared as the client does."""
+    if "WinnerGFlops" in old and _leading(new["WinnerGFlops"]) > _leading(old["WinnerGFlops"]):
+        for key in new:
+            if key.startswith("Winner") or key in ("TilesPerCu", "TotalGranularity"):
+                old[key] = new[key]
+    fixed = ("TotalFlops", "LDD", "LDC", "LDA", "LDB", "GFlops", "GFlopsPerCU")
+    for key, value in new.items():
+        if key in fixed or key.startswith(("Size", "Winner")):
+            continue
+        if key not in old or _leading(value) > _leading(old[key]):
+            old[key] = value
+
+
+class LogFile:
+    """One place that gets the line per pair: stdout, and the file of `log-file`."""
+
+    def __init__(self, descriptor: int, level: int, winnersOnly: bool, classic: bool) -> None:
+        self.descriptor = descriptor
+        self.level = level
+        self.winnersOnly = winnersOnly
+        # TensileLite reads the row before it decides, which writes the header in any case.
+        self.eagerHeader = not classic
+        self.headerWritten = False
+        self.startProblem()
+
+    def startProblem(self) -> None:
+        """The race for the winner begins anew."""
+        self.best, self.first = float("inf"), True
+
+    def write(self, text: str) -> None:
+        """Everything at once, as the client flushes each line."""
+        data = text.encode("utf-8", "surrogateescape")
+        try:
+            while data:
+                data = data[os.write(self.descriptor, data) :]
+        except OSError:
+            pass  # closed or full: a C++ stream stays silent
+
+    def pair(self, header: str, line: str, pair: Pair) -> None:
+        """The line of one pair, where level and PrintWinnersOnly let it through."""
+        shown = _ROW_LEVELS.get(pair.validation, 2) <= self.level
+        if self.winnersOnly and shown:
+            valid = pair.validation in _VALID
+            shown = float(pair.time) < self.best or not valid or self.first
+            if shown:
+                self.best, self.first = (float(pair.time) if valid else self.best), False
+        if not self.headerWritten and (shown or self.eagerHeader):
+            self.headerWritten = True
+            line = header + line if shown else header
+            shown = True
+        if shown:
+            self.write(line)
+
+
+class EmulatedClient:
+    """One run of the client."""
+
+    def __init__(self, argv: Sequence[str], environment=os.environ) -> None:
+        self.argv = argv
+        self.environment = environment
+        self.record = Record(None, -1)
+        self.lock = -1
+        self.stdout = LogFile(1, _LEVELS["Debug"], False, False)
+        self.dropResults = False
+        self.due = 0.0
+
+    def run(self) -> int:
+        """Everything; returns the exit status.
+
+        Raises:
+            ClientDeath: where the real client dies by a signal.
+            InputError: the emulator's own settings are wrong.
+        """
+        self.settings = Settings.read(self.environment)
+        self.stdout.write(LABEL + "\n")
+        self._readOptions()
+        if self.config.has("help"):
+            self.stdout.write("Tensile client options: see docs/emulator.md\n")
+            return 1
+        try:
+            return self._runConfigured()
+        except InputError as error:
+            raise _optionError(error) from None
+        except ValueError as error:
+            raise _abort(str(error)) from None
+
+    def _runConfigured(self) -> int:
+        config = self.config
+        self.classic = config.generation == "classic"
+        if not self.classic:
+            seed = config.number("init-seed") or int(time.time())
+            self.stdout.write("\nsrand seed is set to %d\n\n" % seed)
+        self.problemCount = config.problemCount if config.sizeCount else 0
+        if self.problemCount:
+            self.roles = indexRoles(config.get("problem-identifier", ""))
+        self._openDevice()
+        self._readLibrary()
+        self._readRanges()
+        self._openOutputs()
+        return self._measure()
+
+    def _readOptions(self) -> None:
+        try:
+            options = parseClientOptions(self.argv)
+        except InputError as error:
+            raise _optionError(error) from None
+        for name, _ in options.options:
+            if not isKnownOption(name):
+                kind = "boost::wrapexcept<boost::program_options::unknown_option>"
+                raise _abort("unrecognised option '--%s'" % name, kind)
+        configs = [ClientConfig(options.options)]
+        for path in options.configFiles:
+            self.stdout.write("loading config file %s\n" % path)
+            try:
+                with open(path, "rb") as file:
+                    text = file.read().decode("utf-8", "surrogateescape")
+            except OSError:
+                continue  # a missing INI is ignored, as the client ignores it
+            try:
+                configs.append(ClientConfig(parseIni(text, path), path))
+            except InputError as error:
+                raise _optionError(error) from None
+        for config in configs:
+            _refuseDuplicates(config)
+        self.config = mergeConfigs(configs)
+
+    def _openDevice(self) -> None:
+        visible = visibleDevices(self.environment)
+        index = self.config.number("device-idx")
+        if not visible:
+            raise _abort(
+                "Error 100(hipErrorNoDevice) emulated client: \n"
+                "hipGetDeviceCount(&deviceCount)\nno ROCm-capable device is detected\n"
+            )
+        if index >= len(visible):
+            text = "Invalid device index %d (%d total found.)" % (index, len(visible))
+            raise _abort(text)
+        if index < 0:
+            raise _abort(
+                "Error 101(hipErrorInvalidDevice) emulated client: \n"
+                "hipSetDevice(deviceIdx)\ninvalid device ordinal\n"
+            )
+        self.device = visible[index]
+        self.record = Record(self.settings.record, self.device)
+        self.record.write("start", argv=list(self.argv))
+        self._markBusy()
+        self.factor = self.settings.perDevice("deviceFactors", self.device)
+        self.slowness = self.settings.perDevice("deviceSlowness", self.device)
+        self.faults = [f for f in self.settings.faults if f.meansDevice(self.device)]
+        time.sleep(self.settings.startSeconds)
+
+    def _markBusy(self) -> None:
+        """Detect a second client on this device; it is reported, and the run goes on."""
+        try:
+            self.lock = takeDevice(self.device, self.environment)
+        except (InputError, OSError) as error:
+            print("EMULATOR: cannot tell other clients apart: %s" % error, file=sys.stderr)
+            return
+        if self.lock < 0:
+            message = "EMULATOR: two clients on device %d" % self.device
+            print(message, file=sys.stderr, flush=True)
+            self.record.write("conflict", message=message)
+
+    def _readLibrary(self) -> None:
+        path = self.config.get("library-file")
+        if path is None:
+            raise _abort(
+                "Client must be linked with an embedded library or a library must be "
+                "specified at runtime."
+            )
+        try:
+            self.names = readSolutionNames(path)
+        except InputError:
+            raise ClientDeath(signal.SIGSEGV) from None  # as the real one, without a word
+        # Code objects are never opened; the real client says which it loads.
+        if self._level() >= _LEVELS["Verbose"]:
+            for name in self.config.getAll("code-object"):
+                self.stdout.write("Loading %s\n" % name)
+
+    def _level(self) -> int:
+        return _LEVELS.get(self.config.get("log-level", "Debug"), _LEVELS["Debug"])
+
+    def _readRanges(self) -> None:
+        config = self.config
+        first, count = config.number("problem-start-idx"), config.number("num-problems", -1)
+        count = self.problemCount if count < 0 else count
+        self.firstProblem, self.lastProblem = first, first + count - 1
+        first, count = config.number("solution-start-idx", -1), config.number("num-solutions", -1)
+        first = max(first, 0)
+        self.firstSolution = first
+        self.lastSolution = len(self.names) - 1 if count < 0 else first + count - 1
+        if self.classic:
+            # It asks every solution of the range for its workspace before anything else.
+            beyond = self.lastProblem >= max(self.firstProblem, self.problemCount)
+            if beyond or self.lastSolution >= len(self.names):
+                raise _abort("Could not find a solution")
+
+    def _openOutputs(self) -> None:
+        config = self.config
+        classic = self.classic
+        self.monitored = config.flag("hardware-monitor", True)
+        self.perUnit = config.get("performance-metric") == "CUEfficiency"
+        winnersOnly = config.flag("PrintWinnersOnly") and not classic
+        self.stdout.level, self.stdout.winnersOnly = self._level(), winnersOnly
+        self.stdout.eagerHeader = not classic
+        self.logs = [self.stdout]
+        self._wait(self.settings.initSecondsPerElement * self._largestProblem())
+        self.stdout.write("Log level: %s\n" % config.get("log-level", "Debug"))
+        self.results = ResultsFile(
+            config.get("results-file", "results.csv"),
+            config.flag("csv-export-extra-cols"),
+            config.flag("csv-merge-same-problems"),
+            classic,
+            self.perUnit,
+        )
+        self.update = _openUpdate(config.get("library-update-file", ""))
+        path = config.get("log-file")
+        if path is not None:
+            self.stdout.write("Log level: Normal\n")
+            how = os.O_APPEND if config.flag("log-file-append") else os.O_TRUNC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how
+            try:
+                descriptor = os.open(path, flags, 0o666)
+            except OSError:
+                descriptor = -1
+            self.logs.append(LogFile(descriptor, _LEVELS["Normal"], winnersOnly, classic))
+
+    def _largestProblem(self) -> int:
+        if not self.settings.initSecondsPerElement:
+            return 0
+        config = self.config
+        problems = (config.problemAt(n) for n in range(min(self.problemCount, config.sizeCount)))
+        return max((problemFacts(config, p, self.roles).elements for p in problems), default=0)
+
+    def _measure(self) -> int:
+        config = self.config
+        self.exitOnError = config.flag("exit-on-error")
+        self.validating = config.number("num-elements-to-validate") != 0
+        self.best = config.flag("best-solution")
+        self.seeds = [solutionSeed(name) for name in self.names]
+        self.tiles = [tileOf(name) for name in self.names]
+        self.errors = 0
+        self.header = self._headerLine()
+        for fault in self.faults:
+            if fault.atStart and fault.take(self.settings.path):
+                self._harm(fault)
+        icache = 1 if self.classic else max(1, len(config.getAll("icache-flush-args")))
+        for run in range(config.passes):
+            for _ in range(icache):
+                for index in range(self.firstProblem, self.lastProblem + 1):
+                    if self._problem(run, index):
+                        return min(self.errors, 255)
+        self.results.finish()
+        if self.dropResults:
+            self.results.drop()
+        return min(self.errors, 255)
+
+    def _headerLine(self) -> str:
+        speed = "gflops-per-cu" if self.perUnit else "gflops"
+        lite = "" if self.classic else "bias-type,factor-dim,activation-type,"
+        clocks = "temp-edge,clock-sys,clock-soc,clock-mem,fan-rpm,hardware-samples,"
+        if self.classic:
+            clocks += "gfx-frequency(median),power(median),hotspot-temperature(median),"
+        return (
+            "run,problem-progress,solution-progress,operation,problem-sizes,%ssolution,validation,"
+            "time-us,%s,empty,total-gran,tiles-per-cu,num-cus,tile0-gran,tile1-gran,cu-gran,"
+            "wave-gran,mem-read-bytes,mem-write-bytes,%senqueue-time\n" % (lite, speed, clocks)
+        )
+
+    def _problem(self, run: int, index: int) -> bool:
+        """One problem; True where exit-on-error ends the run."""
+        if index >= self.problemCount or index < 0:
+            if self.firstProblem >= self.problemCount:
+                raise _abort("Failed to cast to any ContractionProblem.")
+            raise ClientDeath(signal.SIGSEGV)
+        config = self.config
+        facts = problemFacts(config, config.problemAt(index), self.roles)
+        self.results.describe(facts)
+        for log in self.logs:
+            log.startProblem()
+        text = self._problemText(run, index, facts)
+        sizeText = ",".join(map(str, facts.sizes))
+        self._wait(self.settings.validateSecondsPerFlop * facts.flops * self.validating)
+        fits: Dict[Tuple[int, int, int], Tuple[str, Tuple[str, str], int]] = {}
+        solutions: Sequence[int] = range(self.firstSolution, self.lastSolution + 1)
+        if self.best:
+            solutions = [min(range(len(self.names)), key=lambda s: self._kernel(facts, s))]
+        best: Tuple[str, int, float] = ("", -1, -1.0)
+        row = None
+        for solution in solutions:
+            if solution >= len(self.names):
+                raise _abort("Could not find a solution")
+            tile = self.tiles[solution]
+            fit = fits.get(tile)
+            if fit is None:
+                fit = fits[tile] = self._fit(facts, tile)
+            row = self._solution(run, index, facts, sizeText, text, solution, fit)
+            speed = float(row.speed) if row.validation in _VALID else _NAN
+            if speed > best[2]:
+                best = (self.names[solution], solution, speed)
+            if self.exitOnError and self.errors:
+                return True
+        self.results.finishProblem(index, facts)
+        self._note(facts, best)
+        if not self.classic and row is not None:
+            level = _ROW_LEVELS.get(row.validation, 2)
+            # Every reporter prints its line of pluses, and all of them to stdout.
+            self.stdout.write(_PLUSES * sum(level <= log.level for log in self.logs))
+        return False
+
+    def _problemText(self, run: int, index: int, facts: ProblemFacts) -> Tuple[str, str]:
+        """The parts of a pair's line that depend on the problem: before and after the progress."""
+        config = self.config
+        if config.groupedGemm:
+            sizes = ",".join("(%s)" % ",".join(map(str, s.sizes)) for s in config.sizes)
+        else:
+            sizes = ",".join(map(str, facts.sizes))
+        operation = config.get("problem-identifier", "")
+        lite = ""
+        if not self.classic:
+            lite = "%s,%s,%s," % (facts.bias, facts.factor, facts.activation)
+        start = "%d,%d/%d," % (run, index, self.lastProblem)
+        return start, ',%s,"(%s)",%s' % (operation, sizes, lite)
+
+    def _fit(self, facts: ProblemFacts, tile) -> Tuple[str, Tuple[str, str], int]:
+        fit = granularities(self.config, facts, tile)
+        total, perUnit = formatNumber(fit.total), formatNumber(fit.tilesPerUnit)
+        units, tile0, tile1 = map(formatNumber, (fit.units, fit.tile0, fit.tile1))
+        moved = "%d,%d" % (fit.readBytes, fit.writtenBytes)
+        text = ",,%s,%s,%d,%s,%s,%s,1,%s," % (
+            total,
+            perUnit,
+            COMPUTE_UNITS,
+            tile0,
+            tile1,
+            units,
+            moved,
+        )
+        return text, (perUnit, total), fit.busyUnits
+
+    def _kernel(self, facts: ProblemFacts, solution: int) -> float:
+        return kernelMicroseconds(facts, self.seeds[solution]) * self.factor
+
+    def _solution(self, run, index, facts, sizeText, text, solution, fit) -> Pair:
+        """Measure, print and note one pair."""
+        name = self.names[solution]
+        begin = time.monotonic() if self.record.active else 0.0
+        time_us = self._kernel(facts, solution)
+        self._sleepPair(index, sizeText, solution, facts, time_us)
+        speed = facts.flops / time_us / 1000.0
+        if self.perUnit:
+            speed /= fit[2]
+        good = "PASSED" if self.validating else "NO_CHECK"
+        pair = Pair(good, _NUMBER % time_us, _NUMBER % speed, False, True)
+        if self.faults:
+            pair = self._applyFaults(pair, run, index, facts, sizeText, solution)
+        if pair.validation == "FAILED":
+            self.errors += 1
+        self.results.add(name, pair, fit[1], self.monitored)
+        progress = "0/1" if self.best else "%d/%d" % (solution, self.lastSolution)
+        if self.best and self.classic:
+            progress = "1/1"
+        line = "%s%s%s%s,%s,%s,%s%s%s\n" % (
+            text[0],
+            progress,
+            text[1],
+            name,
+            pair.validation,
+            pair.time,
+            pair.speed,
+            fit[0],
+            self._hardware(pair),
+        )
+        for log in self.logs:
+            log.pair(self.header, line, pair)
+        if self.record.active:
+            self.record.write(
+                "pair",
+                run=run,
+                problem=index,
+                solution=solution,
+                size=sizeText,
+                name=name,
+                begin=begin,
+                timeUs=pair.time,
+                validation=pair.validation,
+            )
+        return pair
+
+    def _hardware(self, pair: Pair) -> str:
+        """Clock columns and time of day."""
+        if not pair.ran:
+            return ",,,,,,,,," if self.classic else ",,,,,,"
+        if self.monitored:
+            clocks = _CLOCKS
+            if self.classic:
+                clocks += ",%d,%d,%d" % (_FREQUENCY, _POWER, _HOTSPOT)
+        else:
+            clocks = ",,,,,,,," if self.classic else ",,,,,"
+        now = time.time()
+        second = int(now)
+        if second != getattr(self, "second", None):
+            self.second = second
+            self.clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
+        return "%s,%s.%06d" % (clocks, self.clock, (now - second) * 1e6)
+
+    def _sleepPair(self, index, sizeText, solution, facts, time_us) -> None:
+        """Let the pair take the wall time it is meant to take."""
+        settings = self.settings
+        seconds = None
+        if settings.pairSeconds is not None:
+            seconds = settings.prescribedSeconds(index, sizeText, solution)
+        if seconds is None:
+            if not settings.timeScale:
+                return
+            warmups, timed = self._launches(facts)
+            kernels = warmups + timed * (1 + self.config.number("sleep-percent") / 100.0)
+            seconds = kernels * time_us * 1e-6 * settings.timeScale
+        self._wait(seconds * self.slowness)
+
+    def _launches(self, facts: ProblemFacts) -> Tuple[int, int]:
+        """Kernels that one pair launches: warm-ups, and timed ones (BenchmarkTimer)."""
+        number = self.config.number
+        enqueues, syncs = number("num-enqueues-per-sync", 1), number("num-syncs-per-benchmark", 1)
+        wanted = enqueues * syncs
+        least, most = number("min-flops-per-sync"), number("max-enqueues-per-sync", -1)
+        if least > 0 and facts.flops:
+            enqueues = max(enqueues, -(-least // facts.flops))
+        if most >= 0 and not self.classic:
+            enqueues = min(enqueues, most)
+        warmups = max(number("num-warmups"), 1 if self.validating else 0)
+        rounds = max(1, -(-wanted // max(1, enqueues * syncs)))
+        return warmups * rounds, enqueues * syncs * rounds
+
+    def _wait(self, seconds: float) -> None:
+        """Sleep, against a running account, so that oversleeping does not add up."""
+        if seconds <= 0:
+            return
+        now = time.monotonic()
+        if self.due < now - 0.05:
+            self.due = now
+        self.due += seconds
+        if self.due > now:
+            time.sleep(self.due - now)
+
+    def _note(self, facts: ProblemFacts, best: Tuple[str, int, float]) -> None:
+        """The problem's entry in the library update file."""
+        if self.update is None:
+            return
+        sizes = ", ".join(map(str, facts.sizes))
+        if best[1] < 0:
+            self.update.write("# [%s] no valid solutions.\n" % sizes)
+            return
+        comment = ""
+        if self.config.flag("library-update-comment"):
+            comment = " # " + best[0]
+        text = "  - - [%s]\n    - [%d, %s]%s\n"
+        self.update.write(text % (sizes, best[1], formatNumber(best[2]), comment))
+        self.update.flush()
+
+    def _applyFaults(self, pair, run, index, facts, sizeText, solution) -> Pair:
+        name = self.names[solution]
+        for fault in self.faults:
+            if fault.atStart or not fault.matches(index, solution, sizeText, name, run):
+                continue
+            if not fault.take(self.settings.path):
+                continue
+            if fault.kind == "torn-row":
+                self.results.tear(index, facts)
+            pair = self._harm(fault, pair)
+        return pair
+
+    def _harm(self, fault: Fault, pair: Optional[Pair] = None) -> Optional[Pair]:
+        """Let a fault happen; what is left of the pair, if the client lives on."""
+        rule, kind = fault.rule, fault.kind
+        self.record.write("fault", kind=kind, rule=fault.number)
+        if kind in ("crash", "torn-row"):
+            default = signal.SIGSEGV if kind == "crash" else signal.SIGABRT
+            raise ClientDeath(int(rule.get("signal", default)))
+        if kind == "exit":
+            raise SystemExit(int(rule.get("status", 1)))
+        if kind == "hang":
+            if rule.get("ignoreTerm"):
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            while True:
+                time.sleep(3600)
+        if kind == "slow":
+            time.sleep(float(rule.get("seconds", 1)))
+        elif kind == "noise":
+            self._noise(float(rule.get("megabytes", 10)))
+        elif kind == "no-csv":
+            self.dropResults = True
+        elif pair is None:
+            pass  # the others are about a pair
+        elif kind == "error":
+            return self._launchError()
+        elif kind == "rejected":
+            word = "DID_NOT_SATISFY_ASSERTS" if self.validating else "NO_CHECK"
+            return Pair(word, "-nan", "-nan", True, False)
+        elif kind == "invalid":
+            return pair._replace(validation="FAILED")
+        elif kind == "huge":
+            return pair._replace(time="-nan", speed="9223372036854775808")
+        elif kind == "value":
+            pair = pair._replace(
+                time=str(rule.get("time", pair.time)), speed=str(rule.get("speed", pair.speed))
+            )
+        return pair
+
+    def _launchError(self) -> Pair:
+        message = (
+            "Exception occurred: Error 719(hipErrorLaunchFailure) emulated client: \n"
+            "adapter.launchKernels( kernels[kIdx], stream, nullptr, nullptr)\n"
+            "unspecified launch failure\n\n"
+        )
+        for log in self.logs:
+            log.write(message)
+        # The validator, where it is off, calls every solution unchecked in the end.
+        return Pair("INVALID" if self.validating else "NO_CHECK", "-nan", "-nan", True, False)
+
+    def _noise(self, megabytes: float) -> None:
+        block = bytes(range(256)) * 256
+        for descriptor in (1, 2):
+            sink = LogFile(descriptor, 0, False, True)
+            for _ in range(max(1, int(megabytes * 16))):
+                sink.write(block.decode("utf-8", "surrogateescape"))
+            sink.write("\n")
+
+
+def _refuseDuplicates(config: ClientConfig) -> None:
+    seen = set()
+    for key, _ in config.entries:
+        if key in seen and key not in LIST_OPTIONS and isKnownOption(key):
+            kind = "boost::wrapexcept<boost::program_options::multiple_occurrences>"
+            raise _abort("option '--%s' cannot be specified more than once" % key, kind)
+        seen.add(key)
+
+
+def _openUpdate(path: str):
+    if not path:
+        return None
+    try:
+        return open(path, "w", encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+
+
+def _die(number: int) -> None:
+    """End this process by a signal, as the real client does, but without a core file."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    time.sleep(10)  # the signal may take a moment
+    raise SystemExit(128 + number)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Run the emulated client; dies by a signal where the real one does.
+
+    Args:
+        argv: the options, without the program's name; the command line's where it is None.
+    """
+    # As a C++ program: nobody reading stdout any more ends it.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    client = EmulatedClient(sys.argv[1:] if argv is None else argv)
+    try:
+        status = client.run()
+    except ClientDeath as death:
+        sys.stderr.write(death.message)
+        sys.stderr.flush()
+        client.record.write("end", signal=int(death.number))
+        _die(int(death.number))
+        return 128 + int(death.number)
+    except InputError as error:
+        print("EMULATOR: %s" % error, file=sys.stderr)
+        return 2
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else 1
+    except KeyboardInterrupt:
+        client.record.write("end", signal=int(signal.SIGINT))
+        _die(signal.SIGINT)
+        return 130
+    client.record.write("end", exit=status)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
