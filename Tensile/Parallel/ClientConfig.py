@@ -452,15 +452,27 @@ def readClientConfig(path) -> ClientConfig:
     Raises:
         InputError: missing, unreadable, not an INI, or without any problem-size.
     """
-    path = os.fspath(path)
+    return readClientConfigs([path])
+
+
+def readClientConfigs(paths: Sequence) -> ClientConfig:
+    """Read several INIs as the client does: per option the first file that has it counts.
+
+    Raises:
+        InputError: one is missing, unreadable or not an INI, or none has a problem-size.
+    """
+    config = mergeConfigs([_readOne(os.fspath(path)) for path in paths])
+    if not config.sizeCount:
+        raise InputError("%s: no problem-size in it, so there is nothing to measure" % config.path)
+    return config
+
+
+def _readOne(path: str) -> ClientConfig:
     try:
         text = _readText(path)
     except OSError as error:
         raise InputError("%s: cannot read the client's INI: %s" % (path, error.strerror)) from None
-    config = ClientConfig(parseIni(text, path), path)
-    if not config.sizeCount:
-        raise InputError("%s: no problem-size in it, so there is nothing to measure" % path)
-    return config
+    return ClientConfig(parseIni(text, path), path)
 
 
 def mergeConfigs(configs: Iterable[ClientConfig]) -> ClientConfig:

@@ -24,8 +24,8 @@ TAIL_BYTES = 4096
 # More failed pairs of one unit than this are counted, not listed.
 MAX_LISTED_FAILURES = 1000
 
-# What the client prints just before its first pair, in both generations.
-READY_LINE = b"run,problem-progress,solution-progress,"
+# What both generations print when data and library are ready (LogReporter.hpp), before any pair.
+READY_LINE = b"Log level: "
 
 _SIGNALS = {130: "SIGINT", 132: "SIGILL", 134: "abort", 135: "SIGBUS", 136: "SIGFPE"}
 _SIGNALS.update({137: "SIGKILL", 139: "segmentation fault", 143: "SIGTERM"})

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from . import DeviceConfigs, ParseArguments, Results, ResultsJoin
+from .ClientLog import writeClientLog
 from .ClientOutput import PairLine, readPairs
 from .Cost import Cost
 from .DeviceList import ALL_DEVICES, selectDevices
@@ -27,7 +28,7 @@ from .ParseArguments import ClientSettings
 from .Platform import System
 from .Schedule import Rectangle, Schedule, subtract
 from .Step import Step, makeJob, makeStep
-from .StepFolder import StepFolder
+from .StepFolder import StepFolder, fileMark
 from .StepReport import StepReport
 from .Types import Device, Job, Piece, UnitResult
 from .Worker import DeviceWorker
@@ -56,6 +57,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _run(settings: ClientSettings) -> int:
+    if not settings.configFiles:
+        raise InputError("no --config-file: name the client's INI (see --help)")
     if settings.emulate:
         os.environ["TENSILE_EMULATED_DEVICES"] = str(settings.emulate)
     command = clientCommand(settings)
@@ -198,13 +201,19 @@ class StepRun:
     def _finish(self, result: LoopResult) -> int:
         if self._step.whole:
             return self._finishWhole(result)
+        missing = sum(area.rectangle.pairs for area in result.lost)
+        missing += sum(area.pairs for area in result.leftOver)
         join = None
-        if not result.leftOver or not self._step.results.exists():
+        if self._mayReplaceResults(missing):
             join = self._join()
             self._writeClientLog()
+        else:
+            text = "%s holds more than this run measured: it is kept"
+            _say(text % self._step.results)
         status = self._exitStatus(result)
         self._report.finish(result, join, status)
-        self._folder.journal.append({"finished": {"exit": status, "complete": not result.leftOver}})
+        end = {"exit": status, "missing": missing, "file": fileMark(self._step.results)}
+        self._folder.journal.append({"finished": end})
         self._sayEnd(result, status)
         return status
 
@@ -237,7 +246,7 @@ class StepRun:
             [self._joinPiece(piece) for piece in self._pieces],
             step.names,
             table.problemCount,
-            
+            firstProblem=table.firstProblem,
             header=Results.makeHeader(
                 classic=config.generation == "classic",
                 sizeCount=len(first.sizes),
@@ -276,11 +285,19 @@ class StepRun:
         One of the same inputs stays until a file that is at least as complete replaces it.
         """
         results = self._step.results
-        if not results.exists() or self._folder.finished is not None:
+        earlier = self._folder.finished
+        if not results.exists() or (earlier and earlier.get("file") == fileMark(results)):
             return
         previous = results.with_name(results.name + ".previous")
         os.replace(results, previous)
         _say("%s was there from other inputs: kept as %s" % (results, previous.name))
+
+    def _mayReplaceResults(self, missing: int) -> bool:
+        """Whether the results file that is there, of the same inputs, is no more complete."""
+        earlier = self._folder.finished
+        if earlier is None or not self._step.results.exists():
+            return True
+        return missing <= int(earlier.get("missing", 0))
 
     def _exitStatus(self, result: LoopResult) -> int:
         """The client's meaning: the number of wrong results; else whether anything is missing."""
@@ -298,17 +315,17 @@ class StepRun:
         """The client's own log-file, from the units' output, in the serial order."""
         if self._step.log is None:
             return
-        append = self._step.config.flag("log-file-append")
-        lines = []
-        for piece in self._pieces:
-            path = _logOf(self._outputs, piece)
-            for pair, text in _pairLines(path):
-                problem = pair.problem - piece.written + piece.firstProblem
-                lines.append(((pair.run, problem, pair.solution), text))
-        lines.sort(key=lambda item: item[0])
-        with open(self._step.log, "ab" if append else "wb") as handle:
-            for _, text in lines:
-                handle.write(text)
+        table = self._step.table
+        last = (
+            table.firstProblem + table.problemCount - 1,
+            table.firstSolution + table.solutionCount - 1,
+        )
+        writeClientLog(
+            self._step.log,
+            self._step.config.flag("log-file-append"),
+            [(_logOf(self._outputs, p), p.firstProblem - p.written) for p in self._pieces],
+            last,
+        )
 
     def _announce(self) -> None:
         step = self._step
@@ -390,17 +407,6 @@ class _PairFinder:
 
 def _logOf(outputs: Path, piece: Piece) -> Path:
     return (outputs / piece.path).with_name("unit_%d.log" % piece.unit)
-
-
-def _pairLines(path: Path):
-    """(pair, its line) of a log."""
-    from .ClientOutput import parsePairLine
-
-    with open(path, "rb") as handle:
-        for line in handle:
-            pair = parsePairLine(line) if line.endswith(b"\n") else None
-            if pair is not None:
-                yield pair, line
 
 
 def _say(text: str) -> None:

@@ -16,8 +16,7 @@ from typing import List, Optional, Tuple
 from .ClientConfig import (
     ClientConfig,
     ClientOptions,
-    mergeConfigs,
-    readClientConfig,
+    readClientConfigs,
     wholeReason,
     writeClientConfig,
 )
@@ -105,7 +104,7 @@ def makeStep(settings: ClientSettings, client: Tuple[str, ...], architecture: st
     if not settings.configFiles:
         raise InputError("no --config-file: name the client's INI (see --help)")
     options = ClientOptions(settings.configFiles, settings.clientArguments)
-    read = mergeConfigs([readClientConfig(path) for path in settings.configFiles])
+    read = readClientConfigs(settings.configFiles)
     config = read.withOptions(options)
     workingFolder = os.getcwd()
     results = _resultsPath(config, workingFolder)

@@ -47,7 +47,10 @@ class StepFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / JOURNAL
         records = readJournal(path)
+        self._earlier: Optional[Dict[str, Any]] = None
         if records and (_inputs(records) != inputs or (fresh and _lastRun(records) != run)):
+            if _inputs(records) == inputs:
+                self._earlier = _finished(records)
             aside = path.with_name(JOURNAL + ".previous")
             os.replace(path, aside)
             log.info("%s is of other inputs or not wanted: kept as %s", path, aside.name)
@@ -69,9 +72,8 @@ class StepFolder:
 
     @property
     def finished(self) -> Optional[Dict[str, Any]]:
-        """The last record of a finished step with these inputs; None if it was not finished."""
-        ends = [record["finished"] for record in self.journal.records if "finished" in record]
-        return ends[-1] if ends else None
+        """How a step with these inputs ended last, before --fresh too; None if it never did."""
+        return _finished(self.journal.records) or self._earlier
 
     @property
     def nextUnit(self) -> int:
@@ -93,6 +95,20 @@ def _chooseName(outputs: Path, name: str, inputs: str, run: str) -> str:
         if not records:
             break
     return "" if firstFree == "." else firstFree
+
+
+def fileMark(path: Path) -> Optional[List[int]]:
+    """What tells a file from another one of the same name: size in bytes, time in ns."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _finished(records: List[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
+    ends = [record["finished"] for record in records if "finished" in record]
+    return ends[-1] if ends else None
 
 
 def _inputs(records: List[Dict[str, Any]]) -> str:

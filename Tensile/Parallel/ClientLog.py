@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""The client's own log-file, put together from the output of a step's units."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import List, Sequence, Tuple
+
+from .ClientOutput import parsePairLine
+
+_HEADER = b"run,problem-progress,"
+# run,problem/last,solution/last, with the unit's own numbers
+_PROGRESS = re.compile(rb"^(\d+),\d+/\d+,(\d+)/\d+,")
+
+
+def writeClientLog(
+    path: Path,
+    append: bool,
+    sources: Sequence[Tuple[Path, int]],
+    last: Tuple[int, int],
+) -> None:
+    """Writes the pairs' lines in the order of a serial run, with a serial run's numbers.
+
+    Args:
+        path: the log file.
+        append: whether to add to what is there.
+        sources: (a unit's log, global index minus the index that it prints) per piece.
+        last: (problem, solution) of the step's last pair.
+    """
+    header = b""
+    lines: List[Tuple[Tuple[int, int, int], bytes]] = []
+    for source, offset in dict.fromkeys(sources):
+        with open(source, "rb") as handle:
+            for line in handle:
+                if line.startswith(_HEADER):
+                    header = header or line
+                    continue
+                pair = parsePairLine(line) if line.endswith(b"\n") else None
+                if pair is None:
+                    continue
+                problem = pair.problem + offset
+                progress = b"%d,%d/%d,%d/%d," % (
+                    pair.run,
+                    problem,
+                    last[0],
+                    pair.solution,
+                    last[1],
+                )
+                text = _PROGRESS.sub(progress, line, count=1)
+                lines.append(((pair.run, problem, pair.solution), text))
+    lines.sort(key=lambda item: item[0])
+    with open(path, "ab" if append else "wb") as handle:
+        handle.write(header)
+        handle.writelines(text for _, text in lines)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""What the tests share: where things are, real hosts, small INIs, and processes that are real."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+DATA = HERE / "data"
+HOST = HERE / "host"
+
+# The stand-in host has modules called test_*-like or named as real ones; nothing there is a test.
+collect_ignore = ["host", "data", "benchmarks"]
+
+# Without a host's Tensile/__init__.py here, another installed Tensile would win the name.
+_first = ROOT if (ROOT / "Tensile" / "__init__.py").is_file() else ROOT / "Tensile/Parallel/Alone"
+for entry in (str(HERE), str(_first)):
+    if entry not in sys.path:
+        sys.path.insert(0, entry)
+
+
+def pytest_addoption(parser):
+    """--tensile-root TREE, several times: real hosts for the tests that take one."""
+    parser.addoption(
+        "--tensile-root",
+        action="append",
+        default=[],
+        metavar="TREE",
+        help="a real Tensile tree for the contract tests; may be given several times",
+    )
+
+
+def pytest_configure(config):
+    """The marks that a host's pytest.ini may not know."""
+    config.addinivalue_line("markers", "unit: Unit tests")
+    config.addinivalue_line("markers", "parallel: Tests of Tensile/Parallel")
+    config.addinivalue_line("markers", "slow: runs for more than a few seconds")
+
+
+@pytest.fixture(autouse=True)
+def _cleanEnvironment(monkeypatch, tmp_path):
+    """No variable of the person who runs the tests decides their result."""
+    for name in list(os.environ):
+        if name.startswith("TENSILE_") or name.endswith("_VISIBLE_DEVICES"):
+            monkeypatch.delenv(name)
+    monkeypatch.delenv("GPU_DEVICE_ORDINAL", raising=False)
+    monkeypatch.setenv("TENSILE_PARALLEL_LOCK_DIR", str(tmp_path / "locks"))
+
+
+class Recorded:
+    """One recorded run of a real client, with its placeholders filled in."""
+
+    def __init__(self, folder: Path, into: Path) -> None:
+        self.folder = folder
+        self.into = into
+        self.out = into / "results"
+        self.out.mkdir(parents=True, exist_ok=True)
+        library = into / "source" / "library"
+        if not library.exists():
+            library.parent.mkdir(parents=True)
+            library.symlink_to(folder.parent / "library")
+        text = (folder / "ClientParameters.ini").read_text()
+        text = text.replace("@SOURCE@", str(into / "source")).replace("@OUT@", str(self.out))
+        self.ini = into / "ClientParameters.ini"
+        self.ini.write_text(text)
+        self.results = self.out / "results.csv"
+
+    def change(self, **values: str) -> None:
+        """Replaces or appends scalar lines; underscores stand for dashes."""
+        lines = self.ini.read_text().splitlines()
+        for name, value in values.items():
+            key = name.replace("_", "-")
+            lines = [line for line in lines if not line.startswith(key + "=")]
+            lines.append("%s=%s" % (key, value))
+        self.ini.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A function (name such as "tensilelite-2024/full") -> Recorded."""
+
+    def make(name: str, into: str = "step") -> Recorded:
+        return Recorded(DATA / name, tmp_path / into)
+
+    return make
+
+
+@pytest.fixture
+def runScript():
+    """Runs one of our commands as a real process and returns what subprocess.run does."""
+
+    def run(script, *arguments, environment=None, cwd=None, timeout=120):
+        command = [sys.executable, str(ROOT / "Tensile" / "bin" / script), *map(str, arguments)]
+        changed = {**os.environ, **(environment or {})}
+        return subprocess.run(
+            command,
+            env=changed,
+            cwd=cwd,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+
+    return run

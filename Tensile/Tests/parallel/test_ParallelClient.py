@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: MIT
+"""The parallel client against the emulated client: the same command, the same file."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.unit
+
+
+def serial(runScript, recorded, *arguments, devices=1, environment=None):
+    """Runs the emulated client by itself; returns (exit status, results)."""
+    results = recorded.into / "serial.csv"
+    done = runScript(
+        "TensileEmulatedClient",
+        "--config-file",
+        recorded.ini,
+        "--results-file",
+        results,
+        *arguments,
+        environment={"TENSILE_EMULATED_DEVICES": str(devices), **(environment or {})},
+    )
+    return done, results.read_bytes() if results.exists() else None
+
+
+def parallel(runScript, recorded, *arguments, devices=3, environment=None):
+    """Runs the parallel client on emulated devices."""
+    return runScript(
+        "TensileParallelClient",
+        "--config-file",
+        recorded.ini,
+        "--emulate",
+        devices,
+        *arguments,
+        environment=environment,
+    )
+
+
+def emulatorSettings(folder: Path, **settings) -> dict:
+    """The environment that hands settings to the emulated client."""
+    path = folder / "emulator.json"
+    path.write_text(json.dumps(settings))
+    return {"TENSILE_EMULATOR": str(path)}
+
+
+# The sizes of tensilelite-2024/full. A unit's INI lists only its own, so faults are named by them.
+SIZES = [
+    "1024,1024,1,1024",
+    "128,128,1,128",
+    "4096,4096,1,4096",
+    "256,512,1,2048",
+    "77,33,1,511",
+    "2048,128,2,512",
+]
+
+CASES = [
+    "tensilelite-2024/full",
+    "tensilelite-2024/full-no-winner-columns",
+    "tensilelite-2024/two-activations-two-biases",
+    "tensilelite-2024/two-passes",
+    "tensilelite-2024/problems-2-3",
+    "tensilelite-2024/solutions-8-15",
+    "classic-4.44/full",
+    "classic-4.44/full-winner-columns",
+    "classic-4.44/problems-1-2",
+]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_resultsEqualSerial(recorded, runScript, name):
+    """Rule 6: the results file is, byte for byte, the one that the serial client writes."""
+    step = recorded(name)
+    done = parallel(runScript, step)
+    assert done.returncode == 0, done.stderr
+    expected, results = serial(runScript, step)
+    assert expected.returncode == 0
+    assert step.results.read_bytes() == results
+
+
+def test_mergedPasses(recorded, runScript):
+    """num-benchmarks with csv-merge-same-problems gives one row per problem, as serially."""
+    step = recorded("tensilelite-2024/two-passes")
+    step.change(csv_merge_same_problems="1")
+    assert parallel(runScript, step).returncode == 0
+    _, results = serial(runScript, step)
+    assert step.results.read_bytes() == results
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({"best_solution": "1"}, "best-solution"),
+        ({"grouped_gemm": "True"}, "grouped GEMM"),
+        ({"library_update_file": "update.yaml"}, "library-update-file"),
+    ],
+)
+def test_wholeSteps(recorded, runScript, changes, reason):
+    """What cannot be cut goes whole to one device, with the reason said."""
+    step = recorded("tensilelite-2024/full")
+    step.change(**changes)
+    done = parallel(runScript, step, environment={"PWD": str(step.into)})
+    assert done.returncode == 0, done.stderr
+    assert reason in done.stdout
+    _, results = serial(runScript, step)
+    assert step.results.read_bytes() == results
+
+
+def test_severalIniFilesGoWhole(recorded, runScript):
+    """Several --config-file go whole to one device; the first one still wins."""
+    step = recorded("tensilelite-2024/full")
+    first = step.into / "first.ini"
+    first.write_text("num-problems=2\nproblem-start-idx=1\n")
+    done = runScript(
+        "TensileParallelClient",
+        "--config-file",
+        first,
+        "--config-file",
+        step.ini,
+        "--emulate",
+        2,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = step.results.read_text().splitlines()
+    assert [row.split(",")[0] for row in rows[1:]] == ["1", "2"]
+    assert "several --config-file" in done.stdout
+
+
+def test_commandLineBeatsIni(recorded, runScript):
+    """tensile_client's own options mean what they mean there: the command line beats the INI."""
+    step = recorded("tensilelite-2024/full")
+    other = step.into / "other.csv"
+    done = parallel(runScript, step, "--results-file", other, "--csv-export-extra-cols", "0")
+    assert done.returncode == 0, done.stderr
+    assert not step.results.exists()
+    assert "WinnerName" not in other.read_text().splitlines()[0]
+
+
+def test_relativePathsCountFromTheCurrentFolder(recorded, runScript):
+    """Relative paths in an INI mean what they mean to the client, though units lie elsewhere."""
+    step = recorded("tensilelite-2024/full")
+    text = step.ini.read_text().replace(str(step.into) + "/", "")
+    step.ini.write_text(text)
+    done = runScript(
+        "TensileParallelClient", "--config-file", step.ini, "--emulate", 2, cwd=step.into
+    )
+    assert done.returncode == 0, done.stderr
+    assert step.results.exists()
+
+
+def test_logFileHasAllPairsInSerialOrder(recorded, runScript):
+    """The client's log-file holds every pair's line in the order of a serial run."""
+    step = recorded("tensilelite-2024/full")
+    logFile = step.into / "client.log"
+    assert parallel(runScript, step, "--log-file", logFile).returncode == 0
+    got = [line.split(",", 3)[:3] for line in logFile.read_text().splitlines() if line[:1] == "0"]
+    assert got == [["0", "%d/5" % p, "%d/23" % s] for p in range(6) for s in range(24)]
+
+
+def test_everyClientNamesItsOneDevice(recorded, runScript, tmp_path):
+    """Rule 1: what the clients were born with names one device each, within the inherited mask."""
+    step = recorded("tensilelite-2024/full")
+    record = tmp_path / "record.jsonl"
+    environment = emulatorSettings(tmp_path, record=str(record), pairSeconds=0.02)
+    environment["HIP_VISIBLE_DEVICES"] = "5,2,7"
+    done = parallel(runScript, step, devices=8, environment=environment)
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in record.read_text().splitlines()]
+    assert {event["device"] for event in events} == {5, 2, 7}
+    assert "two clients" not in done.stderr
+
+
+def test_crashIsContained(recorded, runScript, tmp_path):
+    """One pair that kills its client costs that pair only: -1, named, and exit 1."""
+    step = recorded("tensilelite-2024/full")
+    environment = emulatorSettings(
+        tmp_path, faults=[{"size": SIZES[2], "solution": 5, "kind": "crash"}]
+    )
+    done = parallel(runScript, step, environment=environment)
+    assert done.returncode == 1, done.stdout
+    _, clean = serial(runScript, step)
+    want = [line.split(b", ") for line in clean.splitlines()]
+    got = [line.split(b", ") for line in step.results.read_bytes().splitlines()]
+    first = len(want[0]) - 24
+    assert got[3][first + 5] == b"-1"
+    got[3][first + 5] = want[3][first + 5]
+    assert [row[first:] for row in got] == [row[first:] for row in want]
+    assert "problem 2, solution 5" in done.stderr
+    report = json.loads((Path(str(step.results) + ".parallel") / "step.json").read_text())
+    assert report["counts"]["crashed"] == 1
+    assert report["failures"][0]["problem"] == 2
+
+
+def test_frontEndGetsZeroForRecordedCrashes(recorded, runScript, tmp_path):
+    """The host would stop before its library logic: for recorded crashes it gets 0."""
+    step = recorded("tensilelite-2024/full")
+    environment = emulatorSettings(
+        tmp_path, faults=[{"size": SIZES[0], "solution": 0, "kind": "crash"}]
+    )
+    settings = tmp_path / "run.json"
+    run = {"version": 1, "run": "r", "client": None, "emulate": 2, "outputs": str(tmp_path / "o")}
+    run["devices"] = [{"ordinal": n, "token": str(n), "emulated": True} for n in range(2)]
+    settings.write_text(json.dumps({**run, "frontEnd": True}))
+    done = runScript(
+        "TensileParallelClient",
+        "--config-file",
+        step.ini,
+        "--settings",
+        settings,
+        environment=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    assert step.results.exists()
+
+
+def test_validationFailuresAreCounted(recorded, runScript, tmp_path):
+    """The exit status of wrong results is their number, as the serial client's."""
+    step = recorded("tensilelite-2024/full")
+    step.change(num_elements_to_validate="10")
+    faults = [{"size": SIZES[p], "solution": 3, "kind": "invalid"} for p in (0, 4, 5)]
+    environment = emulatorSettings(tmp_path, faults=faults)
+    done = parallel(runScript, step, environment=environment)
+    expected, _ = serial(runScript, step, environment=environment)
+    assert done.returncode == expected.returncode == 3
+
+
+def test_secondRunMeasuresNothing(recorded, runScript, tmp_path):
+    """The same command after a finished one times no pair again and keeps the file."""
+    step = recorded("tensilelite-2024/full")
+    record = tmp_path / "record.jsonl"
+    environment = emulatorSettings(tmp_path, record=str(record))
+    assert parallel(runScript, step, environment=environment).returncode == 0
+    before, results = record.read_bytes(), step.results.read_bytes()
+    done = parallel(runScript, step, environment=environment)
+    assert done.returncode == 0, done.stderr
+    assert record.read_bytes() == before
+    assert step.results.read_bytes() == results
+    assert not (step.out / "results.csv.previous").exists()
+
+
+def test_foreignResultsAreMovedAside(recorded, runScript):
+    """A results file of unknown origin is kept under another name before the first unit."""
+    step = recorded("tensilelite-2024/full")
+    step.results.write_text("somebody's work\n")
+    assert parallel(runScript, step).returncode == 0
+    assert (step.out / "results.csv.previous").read_text() == "somebody's work\n"
+
+
+def test_clientThatNeverStartsLeavesEarlierResults(recorded, runScript, tmp_path):
+    """A results file of the same inputs is never replaced by a less complete one."""
+    step = recorded("tensilelite-2024/full")
+    client = tmp_path / "client"
+    shutil.copy(Path(__file__).parents[2] / "bin" / "TensileEmulatedClient", client)
+    script = "#!/bin/sh\nexec %s '%s' \"$@\"\n"
+    real = Path(__file__).parents[2] / "bin" / "TensileEmulatedClient"
+    client.write_text(script % (shutil.which("python3"), real))
+    client.chmod(0o755)
+    assert parallel(runScript, step, "--client", client).returncode == 0
+    good = step.results.read_bytes()
+    fresh = parallel(
+        runScript,
+        step,
+        "--client",
+        client,
+        "--fresh",
+        environment=emulatorSettings(tmp_path, faults=[{"kind": "no-csv"}]),
+    )
+    assert fresh.returncode == 1
+    assert step.results.read_bytes() == good
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ([], "--config-file"),
+        (["--config-file", "/nowhere/x.ini", "--emulate", "2"], "/nowhere/x.ini"),
+        (["--config-file", "x", "--emulate", "none"], "--emulate"),
+        (["--config-file", "x", "--client", "/nowhere/client", "--emulate", "1"], "--client"),
+    ],
+)
+def test_badInputIsRefused(runScript, arguments, words):
+    """Bad input: one line, exit 2, no traceback."""
+    done = runScript("TensileParallelClient", *arguments)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_resultsFileIsNeverHalf(recorded, runScript, tmp_path):
+    """A reader sees the whole file or none: no temporary file is left beside it."""
+    step = recorded("tensilelite-2024/full")
+    assert parallel(runScript, step).returncode == 0
+    assert sorted(os.listdir(step.out)) == ["results.csv", "results.csv.parallel"]
