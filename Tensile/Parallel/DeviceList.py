@@ -53,7 +53,7 @@ def parseDeviceList(value: object, where: str = "DeviceList") -> DeviceSelection
     """
     if value is None:
         return None
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, list):
         raise InputError("%s: %s is no list: %s" % (where, _shown(value), WHAT_IS_RIGHT))
     for entry in value:
         # Exactly int: True is an int to Python, and would mean device 1.

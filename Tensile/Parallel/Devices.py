@@ -26,6 +26,7 @@ from .Masks import (
     MASK_VARIABLES,
     OPENCL,
     ROCR,
+    UNKNOWN_COUNT,
     MaskResult,
     applyHip,
     applyRocr,
@@ -184,6 +185,7 @@ def _scanEmulated(system: System, count: int) -> DeviceScan:
     )
     notes, hides = _maskNotes(system.environment, emulatedUuids(system.environment, count))
     reason = "" if devices else hides
+    notes += _oddities(system.environment)
     return DeviceScan(devices, FROM_EMULATION, tuple(notes), reason=reason)
 
 
@@ -225,7 +227,8 @@ def _askHip(
 def _scanHip(system: System, answer: dict, nodes: Sequence[KfdNode]) -> DeviceScan:
     source = "%s (%s)" % (FROM_HIP, answer.get("library", ""))
     found = answer["devices"]
-    notes, hides = _maskNotes(system.environment, [n.uuid for n in nodes if n.usable])
+    uuids = [node.uuid for node in nodes if node.usable]
+    notes, hides = _maskNotes(system.environment, uuids, runtime=True)
     if not found:
         reason = hides or _whyHipSeesNone(system, nodes)
         return DeviceScan((), source, tuple(notes), reason=reason)
@@ -247,7 +250,8 @@ def _scanHip(system: System, answer: dict, nodes: Sequence[KfdNode]) -> DeviceSc
             mask = hipMask(system.environment)
             reason = "%s is not understood (%s): write it as plain numbers" % (mask, wrong)
             return DeviceScan((), source, tuple(notes), reason=reason)
-    return _finished(_named(_joined(system.environment, devices, nodes)), source, notes)
+    devices = _named(_joined(system.environment, devices, nodes))
+    return _finished(devices, source, notes + _oddities(system.environment))
 
 
 def _unconfirmed(system: System, devices: Sequence[Device]) -> str:
@@ -400,7 +404,8 @@ def _visibleNodes(
 
 def _scanKfd(system: System, nodes: Sequence[KfdNode], note: str) -> DeviceScan:
     notes, hides = _maskNotes(system.environment, [n.uuid for n in nodes if n.usable])
-    notes += [note] + [
+    notes += _oddities(system.environment) + [note]
+    notes += [
         "%s was left out: its render node %s cannot be opened"
         % (node.pciAddress, node.renderNode or "(none)")
         for node in nodes
@@ -435,32 +440,34 @@ def _finished(devices: Sequence[Device], source: str, notes: List[str]) -> Devic
     return DeviceScan(tuple(devices), source, tuple(notes), integrated)
 
 
-def _maskNotes(environment: Mapping[str, str], uuids: Sequence[str]) -> Tuple[List[str], str]:
+def _maskNotes(
+    environment: Mapping[str, str], uuids: Sequence[str], runtime: bool = False
+) -> Tuple[List[str], str]:
     """What the variables do: (notes, the one of them that leaves no device or "").
 
     Args:
         uuids: of the devices that ROCr counts, "" where one has none; empty where it is not
             known how many there are.
+        runtime: a HIP runtime has applied the masks, which may know UUIDs in HIP's.
     """
     notes: List[str] = []
     hides = ""
-    count = len(uuids)
-    known = bool(uuids)
+    count = len(uuids) if uuids else UNKNOWN_COUNT
     if ROCR in environment:
         text = environment[ROCR]
         kept = applyRocr(text, uuids)
-        if known or not text:
+        if uuids or not text:
             line = _hidden(ROCR, text, kept, count)
             notes += [line] if line else []
             hides = "" if kept.visible else line
-        count = len(kept.visible)
+            count = len(kept.visible)
     mask = hipMask(environment)
-    if mask is not None and not hides and (known or mask.text == "-1"):
+    if mask is not None and not hides and not (runtime and "GPU-" in mask.text):
         result = applyHip(mask, count)
         line = _hidden(mask.variable, mask.text, result, count)
         notes += [line] if line else []
         hides = "" if result.visible else line
-    return notes + _oddities(environment), hides
+    return notes, hides
 
 
 def _oddities(environment: Mapping[str, str]) -> List[str]:
@@ -477,13 +484,14 @@ def _oddities(environment: Mapping[str, str]) -> List[str]:
 
 def _hidden(variable: str, text: str, result: MaskResult, count: int) -> str:
     """One line on what a mask hides of `count` devices; empty where it hides nothing."""
-    hidden = [str(index) for index in range(count) if index not in result.indices]
+    numbers = range(0 if count == UNKNOWN_COUNT else count)
+    hidden = [str(index) for index in numbers if index not in result.indices]
     setting = "%s=%s" % (variable, text)
     if not result.visible:
         why = "" if text in ("", "-1") else " (%s)" % result.note
         what = "is set but empty, which hides every device" if not text else "hides every device"
         return _oneLine("%s %s%s" % (setting if text else variable, what, why))
-    what = "hides device %s of %d" % (", ".join(hidden), count) if hidden else ""
+    what = "hides device %s of %d" % (", ".join(hidden), len(numbers)) if hidden else ""
     if result.note:
         return _oneLine("; ".join(filter(None, [result.note, what])))
     return _oneLine("%s %s" % (setting, what)) if what else ""
@@ -510,8 +518,9 @@ def _whyNoDevice(system: System, nodes: Sequence[KfdNode]) -> str:
 def _whyHipSeesNone(system: System, nodes: Sequence[KfdNode]) -> str:
     """Why the HIP runtime reports no device although no mask of our rules hides them all."""
     reason = _whyNoDevice(system, nodes)
-    if not reason:
-        reason = "the HIP runtime reports no device, although the kernel lists %d" % len(nodes)
+    if reason:
+        return reason
+    reason = "the HIP runtime reports no device, although the kernel lists %d" % len(nodes)
     for variable in (HIP, CUDA):
         if system.environment.get(variable) == "":
             return (

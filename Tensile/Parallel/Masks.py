@@ -26,6 +26,8 @@ ROCR = "ROCR_VISIBLE_DEVICES"
 HIP = "HIP_VISIBLE_DEVICES"
 CUDA = "CUDA_VISIBLE_DEVICES"
 OPENCL = "GPU_DEVICE_ORDINAL"
+# Stands for a number of devices that nobody could tell.
+UNKNOWN_COUNT = 1 << 31
 MASK_VARIABLES = (ROCR, HIP, CUDA, OPENCL)
 
 # What C++'s `text == std::to_string(atoi(text))` accepts, less the negative numbers.
@@ -176,18 +178,13 @@ def _rocrIndex(token: str, uuids: Sequence[str]) -> Optional[int]:
 
 def _endsAt(mask: Mask, token: str, count: int) -> str:
     """One line for a token that ends a list."""
-    if mask.text in ("-1", ""):
-        return "%s=%s hides every device" % (mask.variable, mask.text)
-    return "%s=%s ends before the token %r: %s" % (
-        mask.variable,
-        mask.text.replace("\n", "\\n"),
-        token,
-        (
-            "it takes numbers from 0 to %d, without spaces, separated by commas" % (count - 1)
-            if count
-            else "no device is left for it to name"
-        ),
-    )
+    if not count:
+        right = "no device is left for it to name"
+    elif count == UNKNOWN_COUNT:
+        right = "it takes numbers from 0, without spaces, separated by commas"
+    else:
+        right = "it takes numbers from 0 to %d, without spaces, separated by commas" % (count - 1)
+    return "%s ends before the token %r: %s" % (mask, token, right)
 
 
 def _withoutQuotes(text: str) -> str:

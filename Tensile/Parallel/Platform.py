@@ -230,7 +230,7 @@ def _endGroup(process: subprocess.Popen) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        pass
+        process.kill()
     process.wait()
     for stream in (process.stdout, process.stderr):
         if stream is not None:
