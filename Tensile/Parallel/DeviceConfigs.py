@@ -38,10 +38,18 @@ Position = Tuple[int, int]
 
 
 class _PlainDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """Writes what anchors stood for, so that each group can be read by itself."""
+    """Writes what anchors stood for, and lists of plain values on one line."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+    def listOnOneLine(self, data: List[Any]) -> Any:
+        """A list as a person would write it."""
+        flow = not any(isinstance(value, (list, dict)) for value in data)
+        return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=flow)
+
+
+_PlainDumper.add_representer(list, _PlainDumper.listOnOneLine)
 
 
 def readConfig(path: str, sizesPath: Optional[str] = None, alternateFormat: bool = False) -> Any:
@@ -343,7 +351,7 @@ def _load(path: str) -> Any:
 
 
 def _dump(config: Any) -> str:
-    return yaml.dump(config, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=100)
+    return yaml.dump(config, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=99)
 
 
 def _write(path: str, text: str) -> None:

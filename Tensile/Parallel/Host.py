@@ -65,8 +65,8 @@ class Host:
     @property
     def description(self) -> str:
         """One line for a person."""
-        name = "the stand-in host, not a Tensile" if self.standIn else self.generation
-        return "%s %s in %s" % (name, self.version or "(version unknown)", self.tree)
+        words = (self.generation, self.version or "(version unknown)", self.tree)
+        return ("stand-in for " if self.standIn else "") + "%s %s in %s" % words
 
 
 def ourRoot() -> str:

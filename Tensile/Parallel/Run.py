@@ -96,7 +96,7 @@ def run(settings: RunSettings) -> int:
     host = findHost(os.environ, settings.tensileRoot, emulated=settings.emulate > 0)
     notes: List[str] = []
     if host.standIn:
-        notes.append("the host is %s: it makes no real kernels" % host.description)
+        notes.append("no Tensile was found: a stand-in is used, which makes no real kernels")
     config, unreadable = _readConfig(settings)
     wanted = _wantedDevices(settings, config)
     if unreadable or wanted is None:
@@ -280,6 +280,10 @@ def _becomeSerial(settings: RunSettings, host: Host, config: Any, reason: str) -
     environment = dict(os.environ)
     if settings.emulate:
         environment["TENSILE_EMULATED_DEVICES"] = str(settings.emulate)
+        # The host starts the emulated client by its path, so `env python3` chooses its Python:
+        # it has to be this one, which has msgpack.
+        folders = [os.path.dirname(sys.executable), environment.get("PATH", os.defpath)]
+        environment["PATH"] = os.pathsep.join(folders)
     print(
         "TensileParallel: serial Tensile on device %s: %s"
         % (_serialDevice(settings, config), reason or "no device can be used"),
