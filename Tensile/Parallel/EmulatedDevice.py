@@ -11,6 +11,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional
 
 from .Errors import InputError
+from .Masks import emulatedVisible
 
 DEVICES_VARIABLE = "TENSILE_EMULATED_DEVICES"
 SETTINGS_VARIABLE = "TENSILE_EMULATOR"
@@ -32,79 +33,13 @@ FAULT_KINDS = (
 )
 
 
-def deviceUuid(device: int) -> str:
-    """The unique id of an emulated device: GPU-1111111111111111 for 0, GPU-2222… for 1.
-
-    Args:
-        device: physical number, from 0.
-    """
-    digit = "%x" % (device + 1)
-    return "GPU-" + (digit * 16 if len(digit) == 1 else "%016x" % (device + 1))
-
-
 def visibleDevices(environment: Mapping[str, str]) -> List[int]:
-    """Physical numbers of the emulated devices that the masks leave, in HIP's order.
-
-    The rules are the runtime's own. ROCr (amd_filter_device.cpp): ROCR_VISIBLE_DEVICES, where it
-    is set, names devices by number or by the beginning of a unique id; blanks around a token do
-    not matter; the first token that names no device ends the list, and an empty value hides all.
-    HIP (rocdevice.cpp): HIP_VISIBLE_DEVICES, or CUDA_VISIBLE_DEVICES where the former is unset or
-    empty, counts within what ROCr left; a token must be the plain number and nothing else (or a
-    unique id), the first one that is not ends the list, and one that comes twice counts once.
-    """
+    """Physical numbers of the emulated devices that the masks leave, in HIP's order."""
     try:
         count = max(0, int(environment.get(DEVICES_VARIABLE) or "1"))
     except ValueError:
         count = 1
-    devices = _filterRocr(environment.get("ROCR_VISIBLE_DEVICES"), list(range(count)))
-    mask = environment.get("HIP_VISIBLE_DEVICES") or environment.get("CUDA_VISIBLE_DEVICES")
-    return _filterHip(mask, devices)
-
-
-def _filterRocr(mask: Optional[str], devices: List[int]) -> List[int]:
-    if mask is None:
-        return devices
-    chosen: List[int] = []
-    tokens = mask.split(",")[: len(devices)] if mask else []
-    for token in tokens:
-        token = token.strip().upper()
-        if token.startswith("G"):
-            matches = [d for d in devices if deviceUuid(d).upper().startswith(token)]
-            if len(matches) != 1 or len(token) < 5:
-                break
-            device = matches[0]
-        else:
-            try:
-                device = int(token, 0)  # strtol with base 0; nothing but the number
-            except ValueError:
-                break
-            if not 0 <= device < len(devices):
-                break
-        if device in chosen:
-            break
-        chosen.append(device)
-    return chosen
-
-
-def _filterHip(mask: Optional[str], devices: List[int]) -> List[int]:
-    if not mask:
-        return devices
-    chosen: List[int] = []
-    for token in mask.split(","):
-        if token.startswith("GPU-"):
-            ids = [deviceUuid(device) for device in devices]
-            if token not in ids:
-                break
-            device = devices[ids.index(token)]
-        elif token.isascii() and token.isdigit() and str(int(token)) == token:
-            if int(token) >= len(devices):
-                break
-            device = devices[int(token)]
-        else:
-            break
-        if device not in chosen:
-            chosen.append(device)
-    return chosen
+    return list(emulatedVisible(environment, count))
 
 
 def lockFolder(environment: Mapping[str, str]) -> str:

@@ -139,10 +139,22 @@ def _yamlSolutions(path: str) -> Iterator[Tuple[int, str]]:
 
 def _listStart(text: str) -> Optional[int]:
     """Where the value of the top-level key `solutions` begins."""
-    match = re.search(r"""^(['"]?)solutions\1[ \t]*:(?=\s)""", text, re.MULTILINE)
-    if match is None and text.lstrip()[:1] == "{":
-        match = re.search(r"""(['"])solutions\1\s*:""", text)  # a library written as JSON
-    return None if match is None else match.end()
+    flow = re.match(r"\s*(?:---\s*)?\{", text)
+    if flow is None:
+        match = re.search(r"""^(['"]?)solutions\1[ \t]*:(?=\s)""", text, re.MULTILINE)
+        return None if match is None else match.end()
+    # One flow mapping, as JSON is: the key that stands at its own level.
+    depth = 0
+    for position, char in _structure(text):
+        if char in "{," and depth + (char == "{") == 1:
+            match = _LIST_KEY.match(text, position + 1)
+            if match:
+                return match.end()
+        depth += (char in "[{") - (char in "]}")
+    return None
+
+
+_LIST_KEY = re.compile(r"""\s*(['"]?)solutions\1\s*:""")
 
 
 def _blockList(text: str, path: str) -> Iterator[Tuple[int, str]]:
@@ -201,7 +213,10 @@ def _flowList(text: str, path: str) -> Iterator[Tuple[int, str]]:
                 return
 
 
-_STRUCTURE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|[\[\]{},]""", re.DOTALL)
+# A quote opens a text only at the beginning of a value; inside a plain one it is a letter.
+_STRUCTURE = re.compile(
+    r"""(?<=[\[{,:\s])(?:'(?:[^']|'')*'|"(?:[^"\\]|\\.)*")|[\[\]{},]""", re.DOTALL
+)
 
 
 def _structure(text: str) -> Iterator[Tuple[int, str]]:
