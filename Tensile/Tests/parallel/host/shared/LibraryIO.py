@@ -10,7 +10,7 @@ from typing import Any
 import msgpack
 import yaml
 
-from . import __version__
+from . import Generation, __version__
 from .SolutionStructs import Problem, ProblemSizes, ProblemType, Solution
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -54,9 +54,8 @@ def writeSolutions(path: str, step, states: list) -> None:
         value = list(exact.sizes)
         sizes.append({"Exact": dict(sizes=value, **strides) if strides else value})
     data.append({"ProblemSizes": sizes})
-    if step.biasTypes:
-        data.append({"BiasTypeArgs": [dataType.value for dataType in step.biasTypes]})
-    if step.activations:
+    if Generation.configSections:
+        data.append({"BiasTypeArgs": [[dataType.value for dataType in step.biasTypes]]})
         data.append({"ActivationArgs": [[{"Enum": name}] for name in step.activations]})
     writeYAML(path, data + states)
 

@@ -76,8 +76,7 @@ def _logic(parameters: dict, groups: list) -> list:
         None,
         None,
         metric,
-        parameters["LibraryType"],
-    ]
+    ] + ([parameters["LibraryType"]] if Generation.logicNamesLibraryType else [])
 
 
 def _indexOrder(problemType) -> list:

@@ -16,6 +16,7 @@ tensorContraction = True
 winnerColumns = (10, 12)
 cacheKeysCompared = ("ConstantParams", "ForkParams", "ParamGroups", "CustomKernels")
 cacheKeysMissing = ()
+logicNamesLibraryType = False
 nullProblemsBuildOnly = False
 dataTypeLetters = "S D C Z H 4xi8 I B I8 X F8 B8 F8B8 B8F8".split()
 

@@ -15,6 +15,7 @@ winnerColumns = (12, 14)
 # Its cache.yaml is compared by this key and written without it: --use-cache is a KeyError.
 cacheKeysCompared = ("ConstantParams", "ForkParams", "ParamGroups", "CustomKernels")
 cacheKeysMissing = ("InternalSupportParams",)
+logicNamesLibraryType = True
 nullProblemsBuildOnly = True
 dataTypeLetters = "S D C Z H 4xi8 I B I8 I64 X F8 B8 F8B8 B8F8".split()
 
