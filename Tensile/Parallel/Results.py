@@ -29,9 +29,7 @@ _WINNER = ("WinnerGFlops", "WinnerTimeUS", "WinnerIdx", "WinnerName")
 _LITE_EXTRA = ("TilesPerCu", "TotalGranularity")
 _CLASSIC_HARDWARE = ("WinnerFreq", "WinnerPower", "WinnerTemperature")
 _SIZE = re.compile(r"Size[A-Z]\Z")
-_KNOWN = frozenset(
-    _FIRST + _LEADING + _WINNER + _LITE_EXTRA + _CLASSIC_HARDWARE + ("TotalFlops",)
-)
+_KNOWN = frozenset(_FIRST + _LEADING + _WINNER + _LITE_EXTRA + _CLASSIC_HARDWARE + ("TotalFlops",))
 
 # What the client writes in a row without a winner: -1.0 and an empty name; classic's clock, power
 # and temperature are unsigned and start at 0 (ResultFileReporter::postProblem).

@@ -10,9 +10,9 @@ from __future__ import annotations
 import bisect
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Iterator, Optional, Sequence
+from typing import Callable, Iterator, Optional, Sequence
 
-from .Results import SEPARATOR, Header
+from .Results import SEPARATOR
 
 _OPEN_FILES = 48
 _BUFFER = 1 << 17
@@ -115,11 +115,20 @@ class _Reader:
 class Source:
     """A piece whose rows are asked for in increasing order of the problems, pass by pass."""
 
-    def __init__(self, piece: Piece, header: Header, names: Sequence[str], passes: int) -> None:
+    def __init__(
+        self, piece: Piece, metaCount: int, headerLine: Callable[[range], bytes], passes: int
+    ) -> None:
+        """
+        Args:
+            piece: what the file holds.
+            metaCount: how many columns stand before the solutions.
+            headerLine: gives the header of a file with these columns.
+            passes: how many the file has.
+        """
         self.piece = piece
         self.damage: Optional[str] = None
-        self._metaCount = len(header.columns)
-        self._headerLine = header.line(names[piece.columns.start : piece.columns.stop])
+        self._metaCount = metaCount
+        self._headerLine = headerLine
         self._passes = passes
         self._readers: Optional[list] = None
 
@@ -172,8 +181,9 @@ class Source:
     def _openPasses(self) -> Iterator[_Reader]:
         """One reader per pass; a pass starts where the index does not grow."""
         with open(self.piece.path, "rb") as stream:
-            start = offset = len(self._headerLine)
-            if stream.readline(offset + 1) != self._headerLine:
+            headerLine = self._headerLine(self.piece.columns)
+            start = offset = len(headerLine)
+            if stream.readline(offset + 1) != headerLine:
                 return
             if self._passes == 1:
                 yield _Reader(self.piece.path, start, None)
