@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import functools
 import math
-import re
-import zlib
 from dataclasses import dataclass
 from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
-from .ClientOutput import ABSURD_SPEED, PairLine
+from .Cells import CLASSES, FAILED, cellIs, cleanClasses, judge
+from .ClientOutput import PairLine
 from .Errors import RunError
 from .Results import NO_WINNER, SEPARATOR, Header, atomicOutput, readHeader, winnerOf
 from .ShardRows import FilePool, Piece, Segments, Source
@@ -24,15 +23,6 @@ __all__ = ["JoinReport", "Override", "Piece", "joinShards"]
 
 PairOf = Callable[[int, int, int], Optional[PairLine]]
 PrefixOf = Callable[[int], Mapping[str, str]]
-
-_FAILED = b"-1"
-# Bytes of a row by class: 0 in a plain number, 1 the comma, 255 anything else.
-_OTHER = b"\xff"
-_CLASSES = bytes(1 if c == 44 else 0 if c in b"0123456789. e+-" else 255 for c in range(256))
-_ADLER = 65521
-# 1e10 and more, which needs a closer look; and the overflow that some clients print in full.
-_LARGE = re.compile(rb"\+[1-9]")
-_OVERFLOW = b"92233720368547758"
 
 
 @dataclass(frozen=True)
@@ -111,7 +101,7 @@ def joinShards(
         names: of all solutions of the step, in order.
         problemCount: how many rows a pass has.
         firstProblem: global index of the first row; not 0 where the client was given a range.
-        header: the columns; None: those of the first piece that has some.
+        header: the columns where no piece's file has any (Results.makeHeader).
         passes: num-benchmarks.
         mergePasses: csv-merge-same-problems: one row per problem, with the best value of every
             cell; otherwise pass after pass.
@@ -127,9 +117,8 @@ def joinShards(
     Raises:
         RunError: the file cannot be written, or there is no header or prefix to be had.
     """
-    if header is None:
-        found = (readHeader(piece.path) for piece in pieces)
-        header = next((h for h in found if h is not None), None)
+    found = (readHeader(piece.path) for piece in pieces)
+    header = next((h for h in found if h is not None), header)
     if header is None:
         raise RunError("no unit left a results file with a header; nothing to write %s" % output)
     join = _Join(header, names, passes, pieces, overrides, prefixOf, pairOf)
@@ -230,12 +219,12 @@ class _Join:
             count = stop - start
             if row is None or count != len(source.piece.columns):
                 return None
-            classes = _cleanClasses(row[-1], count)
+            classes = cleanClasses(row[-1], count)
             if classes is None:
                 return None
             if self.indexAt >= 0:
                 claim = self.claim(source, row, classes)
-                if claim is None and row[-1] != SEPARATOR.join([_FAILED] * count):
+                if claim is None and row[-1] != SEPARATOR.join([FAILED] * count):
                     return None
                 if claim is not None:
                     claims.append((claim, row))
@@ -258,12 +247,12 @@ class _Join:
         """The winner that the client named, if its cell holds what it says."""
         first, index = source.piece.columns.start, row[self.indexAt]
         text = row[self.speedAt]
-        speed = _judge(text)[1]
+        speed = judge(text)[1]
         if not index.isdigit() or len(index) > 18 or speed <= 0:
             return None
         solution = first + int(index)
         named = solution < source.piece.columns.stop and self.names[solution]
-        if named != row[self.nameAt] or not _cellIs(row[-1], classes, text, int(index)):
+        if named != row[self.nameAt] or not cellIs(row[-1], classes, text, int(index)):
             return None
         return _Candidate(speed, solution, self.texts(row, solution))
 
@@ -280,7 +269,7 @@ class _Join:
         if not self.header.perCu or self.indexAt < 0:
             return best.texts
         # With CUEfficiency the client writes the least time of any solution.
-        timed = [c for c in candidates if _judge(c.texts["WinnerTimeUS"])[1] > 0]
+        timed = [c for c in candidates if judge(c.texts["WinnerTimeUS"])[1] > 0]
         fastest = min(timed, key=lambda c: float(c.texts["WinnerTimeUS"]), default=best)
         others = ("WinnerTimeUS", "TilesPerCu", "TotalGranularity")
         return {**best.texts, **{n: t for n, t in fastest.texts.items() if n in others}}
@@ -308,7 +297,7 @@ class _Join:
                 candidates.append(candidate)
             dismissed += part.dismissed
             self.missing += sum(text is None for text in part.cells)
-            cells += [_FAILED if text is None else text for text in part.cells]
+            cells += [FAILED if text is None else text for text in part.cells]
         texts = {name: text.encode() for name, text in NO_WINNER.items()}
         if candidates:
             texts = self._winnerTexts(candidates)
@@ -370,7 +359,7 @@ class _Part:
     def _take(self, run: int, texts: Sequence[bytes]) -> None:
         """Keep the better of each cell; compared as numbers, the first on ties."""
         for at, text in enumerate(texts):
-            kept, speed = _judge(text)
+            kept, speed = judge(text)
             self.join.absurd += kept is not text
             if self.cells[at] is None or speed > self.speeds[at]:
                 self.cells[at], self.speeds[at], self.runOf[at] = kept, speed, run
@@ -385,7 +374,7 @@ class _Part:
             # The first one replaces what the pieces say, further passes of it are merged.
             if at not in self.pairs:
                 self.cells[at] = None
-            kept, speed = _judge(override.text.encode())
+            kept, speed = judge(override.text.encode())
             self.join.absurd += kept != override.text.encode()
             if self.cells[at] is None or speed > self.speeds[at]:
                 self.cells[at], self.speeds[at] = kept, speed
@@ -398,9 +387,9 @@ class _Part:
         for row in self.rows:
             if row is None or join.indexAt < 0:
                 continue
-            claim = join.claim(self.source, row, row[-1].translate(_CLASSES))
+            claim = join.claim(self.source, row, row[-1].translate(CLASSES))
             if claim is None:
-                if row[join.indexAt] != _FAILED:
+                if row[join.indexAt] != FAILED:
                     self.dismissed.append(_claimed(row[join.speedAt]))
                 continue
             at = claim.solution - self.start
@@ -439,54 +428,7 @@ class _Part:
         return texts
 
 
-def _cleanClasses(cells: bytes, count: int) -> Optional[bytes]:
-    """The classes of cells that are so many plain numbers: no nan, no inf, no overflow.
-
-    Counting with bytes.count is twice as slow as adding up a translated copy; a checksum is the
-    sum that the standard library takes at the speed of memory.
-
-    Returns:
-        None where a cell needs a closer look.
-    """
-    classes = cells.translate(_CLASSES)
-    if _OTHER in classes or _sum(classes) != (count - 1) % _ADLER:
-        return None
-    if _LARGE.search(cells) is not None or _OVERFLOW in cells:
-        return None
-    return classes
-
-
-def _sum(classes: bytes) -> int:
-    """The sum of all bytes, modulo _ADLER."""
-    return ((zlib.adler32(classes) & 0xFFFF) - 1) % _ADLER
-
-
-def _cellIs(cells: bytes, classes: bytes, text: bytes, index: int) -> bool:
-    """Whether the cell at an index has a text; found by its text, which is rare in a row."""
-    # With its first byte a space, a place in padded is the place of the cell in cells.
-    padded, needle = b" %b," % cells, b" %b," % text
-    seen = last = 0
-    at = padded.find(needle)
-    while at >= 0:
-        seen += _sum(classes[last:at])
-        if seen >= index:
-            return seen == index
-        last, at = at, padded.find(needle, at + 1)
-    return False
-
-
-def _judge(text: bytes) -> tuple:
-    """A cell as it is to be written, and its speed: 0.0 for what cannot win."""
-    try:
-        value = float(text)
-    except ValueError:
-        return _FAILED, 0.0
-    if not math.isfinite(value) or value >= ABSURD_SPEED:
-        return _FAILED, 0.0
-    return text, max(value, 0.0)
-
-
 def _claimed(text: bytes) -> float:
     """The speed that a dismissed winner claimed; an absurd one beats all."""
-    speed = _judge(text)[1]
+    speed = judge(text)[1]
     return speed if speed > 0 else math.inf
