@@ -33,6 +33,9 @@ _SINGLE_SIZES = ("Exact", "Conv")
 # A range with more sizes than this is a mistake in the config (such as an increment of 0).
 _MOST_SIZES = 1000000
 
+# What a config of another shape than is expected gives.
+_MISSHAPEN = (ValueError, TypeError, KeyError, IndexError, AttributeError)
+
 # (entry of BenchmarkProblems, size group in it), both from 0
 Position = Tuple[int, int]
 
@@ -114,7 +117,7 @@ def writeDeviceConfigs(
             _write(path, _HEADER % (ordinal, " (as planned)" if plan else "") + _dump(part))
             written.append(path)
         return written
-    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+    except (OSError, yaml.YAMLError, *_MISSHAPEN) as error:
         log.warning("the configs per device were not written: %s: %s", config, error)
         return []
 
@@ -286,7 +289,7 @@ def _unrolled(config: Any, parts: Sequence[Any], group: int) -> Optional[List[di
         if (config.get("GlobalParameters") or {}).get("SortProblems"):
             unrolled.sort(key=_sizesOf)
         return unrolled
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+    except _MISSHAPEN:
         return None
 
 
