@@ -193,19 +193,21 @@ class _Join:
         """The rows of all passes and segments; None for what nobody has."""
         found, known = [], None
         for run in runs:
-            rows = []
+            rows: dict = {None: None}
             for source, _, _ in segments:
-                row = source and source.row(run, problem, self.pool)
-                if row and len(segments) + len(runs) > 2:
+                if source in rows:  # a later piece cuts it in two
+                    continue
+                row = source.row(run, problem, self.pool)
+                if row is not None and len(segments) + len(runs) > 2:
                     fixed = [row[i] for i in self.fixedAt]
                     known = known or fixed
                     if fixed != known:
-                        row, source.damage = None, "%s: row of problem %d is of another problem"
-                        source.damage %= (source.piece.path, problem)
-                if row is None and source:
+                        row, text = None, "%s: row of problem %d is of another problem"
+                        source.damage = text % (source.piece.path, problem)
+                if row is None:
                     self.damaged.append(source.damage)
-                rows.append(row)
-            found.append(rows)
+                rows[source] = row
+            found.append([rows[source] for source, _, _ in segments])
         return found
 
     # Rows that are copied.
@@ -313,13 +315,15 @@ class _Join:
         self, problem: int, segments: Sequence[tuple], found: Sequence[list]
     ) -> None:
         """Take out the rows that have more or fewer cells than their file has columns."""
-        text = "%s: row of problem %d has a wrong number of cells"
+        wrong = set()
         for rows in found:
             for number, (source, _, _) in enumerate(segments):
                 row = rows[number]
                 if row and row[-1].count(SEPARATOR) != len(source.piece.columns) - 1:
                     rows[number] = None
-                    self.damaged.append(text % (source.piece.path, problem))
+                    wrong.add(source.piece.path)
+        text = "%s: row of problem %d has a wrong number of cells"
+        self.damaged += [text % (path, problem) for path in sorted(wrong)]
 
     def _meta(self, problem: int, found: Sequence[Sequence[Optional[list]]]) -> list:
         """The columns before the solutions, from any row of the problem."""
