@@ -40,42 +40,39 @@ LIST_OPTIONS = frozenset(
 )
 
 # Options that only one generation's client has; its host writes some of them into every INI.
-TENSILELITE_OPTIONS = frozenset(
-    """PrintWinnersOnly activation-additional-args activation-compute-type activation-enum-args
-    activation-hpa activation-no-guard activation-type amaxD-type bias-source bias-strides
-    bias-type-args compute-input-type e-strides e-type factor-dim-args grouped-gemm
-    icache-flush-args init-bias init-e init-scaleA init-scaleAlphaVec init-scaleB init-scaleC
-    init-scaleD init-seed max-enqueues-per-sync offset-e output-amaxD print-tensor-amaxd
-    print-tensor-bias prune-mode rotating-buffer-mode rotating-buffer-size
-    skip-slow-solution-ratio sparse swizzle-tensor-a swizzle-tensor-b use-bias use-e use-gradient
-    use-scaleAB use-scaleAlphaVec use-scaleCD use-user-args""".split()
-)
-CLASSIC_OPTIONS = frozenset(
-    """a-ops a-zero-pads arithmetic-unit b-ops b-zero-pads batch bound c-ops
-    convolution-identifier convolution-problem convolution-vs-contraction d-ops flush-count
-    flush-memory-size free stochastic-rounding""".split()
-)
-CLIENT_OPTIONS = (
-    TENSILELITE_OPTIONS
-    | CLASSIC_OPTIONS
-    | frozenset(
-        """a-strides a-type alpha-type b-strides b-type best-solution beta-type bounds-check
-        c-equal-d c-strides c-type code-object config-file csv-export-extra-cols
-        csv-merge-same-problems d-strides d-type deterministic-mode device-idx dump-tensors
-        exit-on-error f32-xdl-math-op granularity-threshold hardware-monitor help
-        high-precision-accumulate init-a init-alpha init-b init-beta init-c init-d
-        kernel-language library-file library-update-comment library-update-file log-file
-        log-file-append log-level max-workspace-size min-flops-per-sync num-benchmarks
-        num-elements-to-validate num-enqueues-per-sync num-problems num-solutions
-        num-syncs-per-benchmark num-warmups offset-a offset-b offset-c offset-d
-        perf-l2-read-bw-mul perf-l2-read-hits perf-l2-write-hits perf-ops-per-cycle
-        perf-read-efficiency performance-metric platform-idx print-max print-tensor-a
-        print-tensor-b print-tensor-c print-tensor-d print-tensor-ref print-valids
-        pristine-on-gpu problem-identifier problem-size problem-start-idx results-file
-        selection-only sleep-percent solution-start-idx strided-batched sync-after-warmups type
-        use-default-stream use-gpu-timer""".split()
-    )
-)
+_TENSILELITE = """
+PrintWinnersOnly activation-additional-args activation-compute-type activation-enum-args
+activation-hpa activation-no-guard activation-type amaxD-type bias-source bias-strides
+bias-type-args compute-input-type e-strides e-type factor-dim-args grouped-gemm icache-flush-args
+init-bias init-e init-scaleA init-scaleAlphaVec init-scaleB init-scaleC init-scaleD init-seed
+max-enqueues-per-sync offset-e output-amaxD print-tensor-amaxd print-tensor-bias prune-mode
+rotating-buffer-mode rotating-buffer-size skip-slow-solution-ratio sparse swizzle-tensor-a
+swizzle-tensor-b use-bias use-e use-gradient use-scaleAB use-scaleAlphaVec use-scaleCD
+use-user-args
+"""
+_CLASSIC = """
+a-ops a-zero-pads arithmetic-unit b-ops b-zero-pads batch bound c-ops convolution-identifier
+convolution-problem convolution-vs-contraction d-ops flush-count flush-memory-size free
+stochastic-rounding
+"""
+_COMMON = """
+a-strides a-type alpha-type b-strides b-type best-solution beta-type bounds-check c-equal-d
+c-strides c-type code-object config-file csv-export-extra-cols csv-merge-same-problems d-strides
+d-type deterministic-mode device-idx dump-tensors exit-on-error f32-xdl-math-op
+granularity-threshold hardware-monitor help high-precision-accumulate init-a init-alpha init-b
+init-beta init-c init-d kernel-language library-file library-update-comment library-update-file
+log-file log-file-append log-level max-workspace-size min-flops-per-sync num-benchmarks
+num-elements-to-validate num-enqueues-per-sync num-problems num-solutions num-syncs-per-benchmark
+num-warmups offset-a offset-b offset-c offset-d perf-l2-read-bw-mul perf-l2-read-hits
+perf-l2-write-hits perf-ops-per-cycle perf-read-efficiency performance-metric platform-idx
+print-max print-tensor-a print-tensor-b print-tensor-c print-tensor-d print-tensor-ref
+print-valids pristine-on-gpu problem-identifier problem-size problem-start-idx results-file
+selection-only sleep-percent solution-start-idx strided-batched sync-after-warmups type
+use-default-stream use-gpu-timer
+"""
+TENSILELITE_OPTIONS = frozenset(_TENSILELITE.split())
+CLASSIC_OPTIONS = frozenset(_CLASSIC.split())
+CLIENT_OPTIONS = TENSILELITE_OPTIONS | CLASSIC_OPTIONS | frozenset(_COMMON.split())
 SHORT_OPTIONS = {"h": "help", "l": "library-file", "c": "code-object", "p": "problem-size"}
 
 # Any of these makes the client validate, and then it runs at least one pass (ReferenceValidator).
@@ -319,7 +316,7 @@ class ClientConfig:
 
     @property
     def generation(self) -> str:
-        """"tensilelite" or "classic": whose host wrote this, told by the options only it has.
+        """Whose host wrote this, "tensilelite" or "classic", told by the options only it has.
 
         TensileLite's hosts write use-bias, compute-input-type and many more into every INI,
         classic's write stochastic-rounding and flush-count. Where neither shows, the newer

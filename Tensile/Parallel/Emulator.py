@@ -6,18 +6,18 @@ comes at the same point and leaves the same files behind:
 
     options, INIs → device → library → range → results file → pass → problem → solution → row
 
-What the real program prints and writes is in docs/emulator.md, with what is left out here. The
-times come from EmulatedTimes.py; devices, faults and the record from EmulatedDevice.py.
+What the real program prints and writes is in docs/emulator.md, with what is left out here. Files
+and lines come from EmulatedOutput.py, times from EmulatedTimes.py; devices, faults and the record
+from EmulatedDevice.py.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Optional, Sequence, Tuple
 
 from .ClientConfig import (
     LIST_OPTIONS,
@@ -28,6 +28,20 @@ from .ClientConfig import (
     parseIni,
 )
 from .EmulatedDevice import Fault, Record, Settings, takeDevice, visibleDevices
+from .EmulatedOutput import (
+    FREQUENCY,
+    HOTSPOT,
+    NUMBER,
+    POWER,
+    ROW_LEVELS,
+    VALID,
+    ClientDeath,
+    LogFile,
+    Pair,
+    ResultsFile,
+    abort,
+    formatNumber,
+)
 from .EmulatedTimes import (
     COMPUTE_UNITS,
     ProblemFacts,
@@ -44,259 +58,13 @@ from .SolutionNames import readSolutionNames
 LABEL = "# emulated client: times are computed, not measured"
 
 _LEVELS = {"Error": 0, "Terse": 1, "Normal": 2, "Verbose": 3, "Debug": 4}
-_ROW_LEVELS = {"FAILED": 0, "INVALID": 0, "DID_NOT_SATISFY_ASSERTS": 1}
-_VALID = ("PASSED", "NO_CHECK")
 _CLOCKS = "42,1700,1090,1600,0,1"  # the hardware monitor's columns
-_FREQUENCY, _POWER, _HOTSPOT = 1700, 300, 50  # classic only
 _PLUSES = "++++++++++++++++++++++++\n"
 _NAN = float("nan")
 
-# The least that prints a number as C++ streams do by default.
-_NUMBER = "%.6g"
-
-
-class ClientDeath(Exception):
-    """The real client would die by a signal here, after writing `message` to stderr."""
-
-    def __init__(self, number: int, message: str = "") -> None:
-        super().__init__(message)
-        self.number = number
-        self.message = message
-
-
-def _abort(message: str, kind: str = "std::runtime_error") -> ClientDeath:
-    text = "terminate called after throwing an instance of '%s'\n  what():  %s\n"
-    return ClientDeath(signal.SIGABRT, text % (kind, message))
-
 
 def _optionError(error: InputError) -> ClientDeath:
-    return _abort(str(error), "boost::wrapexcept<boost::program_options::error>")
-
-
-def formatNumber(value: float) -> str:
-    """A floating-point number as the client prints it: six digits; nan with the sign of x86."""
-    text = _NUMBER % value
-    return "-nan" if text == "nan" else text
-
-
-class Pair(NamedTuple):
-    """What came of one (problem, solution).
-
-    Attributes:
-        validation: the client's word for it.
-        time: microseconds, as text.
-        speed: GFlops (per compute unit with CUEfficiency), as text.
-        invalidEarly: the cell is -1 and nothing of it counts for the winner.
-        ran: a kernel was run, so clocks and time of day are known.
-    """
-
-    validation: str
-    time: str
-    speed: str
-    invalidEarly: bool
-    ran: bool
-
-
-class ResultsFile:
-    """The results CSV, written as ResultFileReporter and CSVStackFile do."""
-
-    def __init__(self, path: str, extra: bool, merge: bool, classic: bool, perUnit: bool) -> None:
-        try:
-            self.file = open(path, "w", encoding="utf-8", errors="surrogateescape", newline="")
-        except OSError:
-            self.file = None  # the client says nothing and goes on
-        self.path = path
-        self.extra, self.merge, self.classic = extra, merge, classic
-        self.corner = "GFlopsPerCU" if perUnit else "GFlops"
-        self.prefix: List[str] = []
-        self.columns: List[str] = []
-        self.rows: Dict[int, Dict[str, str]] = {}
-        self.headerWritten = False
-        self.startProblem()
-
-    def describe(self, facts: ProblemFacts) -> None:
-        """Fix the columns before the solutions (the same for every problem)."""
-        if self.prefix:
-            return
-        sizes = ["Size" + chr(ord("I") + n) for n in range(len(facts.sizes))]
-        winner = ["WinnerGFlops", "WinnerTimeUS", "WinnerIdx", "WinnerName"]
-        columns = [self.corner] + sizes + ["LDD", "LDC", "LDA", "LDB"]
-        if self.classic:
-            columns += ["WinnerFreq"] + (winner if self.extra else [])
-            columns += ["TotalFlops", "WinnerPower", "WinnerTemperature"]
-        else:
-            columns += ["TotalFlops"]
-            columns += ["TilesPerCu", "TotalGranularity"] + winner if self.extra else []
-        self.prefix = columns
-
-    def startProblem(self) -> None:
-        """Forget the last problem's row and winner."""
-        self.cells: Dict[str, str] = {}
-        self.position = -1
-        self.winner = ("", -1, -1.0)  # name, index within the range, GFlops
-        self.fastest = -1.0
-        self.fit = ("-1", "-1")  # TilesPerCu, TotalGranularity of the fastest
-        self.clocks = ("0", "0", "0")
-
-    def add(self, name: str, pair: Pair, fit: Tuple[str, str], monitored: bool) -> None:
-        """One solution's cell, and its part in the race for the winner."""
-        if name not in self.cells and name not in self.columns:
-            self.columns.append(name)
-        self.position += 1
-        if pair.invalidEarly:
-            self.cells[name] = "-1"
-            return
-        # Comparisons as the client makes them, nan and absurd values included.
-        timeUs, speed = float(pair.time), float(pair.speed)
-        if self.fastest < 0 or self.fastest > timeUs:
-            self.fastest, self.fit = timeUs, fit
-        self.cells[name] = pair.speed
-        if self.winner[2] < speed:
-            self.winner = (name, self.position, speed)
-            if monitored and pair.ran:
-                self.clocks = (str(_FREQUENCY), str(_POWER), str(_HOTSPOT))
-        # Validation is reported after the speed, so a failed solution may be called the winner.
-        if pair.validation not in _VALID and pair.validation:
-            self.cells[name] = "-1"
-
-    def finishProblem(self, index: int, facts: ProblemFacts) -> None:
-        """Write the row, or keep it where rows of the same problem are merged."""
-        row = self._row(index, facts)
-        if not self.merge:
-            self._write(row)
-        else:
-            self._header()
-            old = self.rows.setdefault(index, row)
-            if old is not row:
-                _mergeRow(old, row)
-        self.startProblem()
-
-    def _row(self, index: int, facts: ProblemFacts) -> Dict[str, str]:
-        values = [index, *facts.sizes, *facts.leading]
-        row = dict(zip(self.prefix, map(str, values)))
-        row["TotalFlops"] = str(facts.flops)
-        if self.extra:
-            row["TilesPerCu"], row["TotalGranularity"] = self.fit
-            row["WinnerName"], row["WinnerIdx"] = self.winner[0], str(self.winner[1])
-            row["WinnerGFlops"] = formatNumber(self.winner[2])
-            row["WinnerTimeUS"] = formatNumber(self.fastest)
-        row["WinnerFreq"], row["WinnerPower"], row["WinnerTemperature"] = self.clocks
-        row.update(self.cells)
-        return row
-
-    def _header(self) -> None:
-        if not self.headerWritten:
-            self.headerWritten = True
-            self._put(", ".join(map(_escape, self.prefix + self.columns)) + "\n")
-
-    def _write(self, row: Dict[str, str]) -> None:
-        self._header()
-        self._put(self.text(row) + "\n")
-
-    def text(self, row: Dict[str, str]) -> str:
-        """One line, without its end; columns that the row lacks stay empty."""
-        return ", ".join([_escape(row.get(key, "")) for key in self.prefix + self.columns])
-
-    def tear(self, index: int, facts: ProblemFacts) -> None:
-        """For a fault: what is finished, then half a row without a line end."""
-        for number in sorted(self.rows):
-            self._write(self.rows[number])
-        self._header()
-        text = self.text(self._row(index, facts))
-        self._put(text[: text.find(", ", len(text) // 3) + 1])
-
-    def finish(self) -> None:
-        """The end of the run: now the merged rows are written."""
-        for index in sorted(self.rows):
-            self._write(self.rows[index])
-
-    def drop(self) -> None:
-        """For a fault: no results file after all."""
-        if self.file is not None:
-            self.file = None
-            os.unlink(self.path)
-
-    def _put(self, text: str) -> None:
-        if self.file is None:
-            return
-        try:
-            self.file.write(text)
-            self.file.flush()
-        except OSError:
-            pass  # a C++ stream that fails stays silent
-
-
-def _escape(text: str) -> str:
-    if '"' in text:
-        return '"%s"' % text.replace('"', '""')
-    if "," in text or "\n" in text or "\r" in text:
-        return '"%s"' % text
-    return text
-
-
-def _leading(text: str) -> int:
-    """The whole number that std::stoll finds at the beginning: 1 in 1.7e+06."""
-    if not text:
-        return 0
-    match = re.match(r"\s*[+-]?\d+", text)
-    if match is None:
-        raise _abort("stoll", "std::invalid_argument")
-    return int(match.group())
-
-
-def _mergeRow(old: Dict[str, str], new: Dict[str, str]) -> None:
-    """Keep the better values of two rows of one problem, compared as the client does."""
-    if "WinnerGFlops" in old and _leading(new["WinnerGFlops"]) > _leading(old["WinnerGFlops"]):
-        for key in new:
-            if key.startswith("Winner") or key in ("TilesPerCu", "TotalGranularity"):
-                old[key] = new[key]
-    fixed = ("TotalFlops", "LDD", "LDC", "LDA", "LDB", "GFlops", "GFlopsPerCU")
-    for key, value in new.items():
-        if key in fixed or key.startswith(("Size", "Winner")):
-            continue
-        if key not in old or _leading(value) > _leading(old[key]):
-            old[key] = value
-
-
-class LogFile:
-    """One place that gets the line per pair: stdout, and the file of `log-file`."""
-
-    def __init__(self, descriptor: int, level: int, winnersOnly: bool, classic: bool) -> None:
-        self.descriptor = descriptor
-        self.level = level
-        self.winnersOnly = winnersOnly
-        # TensileLite reads the row before it decides, which writes the header in any case.
-        self.eagerHeader = not classic
-        self.headerWritten = False
-        self.startProblem()
-
-    def startProblem(self) -> None:
-        """The race for the winner begins anew."""
-        self.best, self.first = float("inf"), True
-
-    def write(self, text: str) -> None:
-        """Everything at once, as the client flushes each line."""
-        data = text.encode("utf-8", "surrogateescape")
-        try:
-            while data:
-                data = data[os.write(self.descriptor, data) :]
-        except OSError:
-            pass  # closed or full: a C++ stream stays silent
-
-    def pair(self, header: str, line: str, pair: Pair) -> None:
-        """The line of one pair, where level and PrintWinnersOnly let it through."""
-        shown = _ROW_LEVELS.get(pair.validation, 2) <= self.level
-        if self.winnersOnly and shown:
-            valid = pair.validation in _VALID
-            shown = float(pair.time) < self.best or not valid or self.first
-            if shown:
-                self.best, self.first = (float(pair.time) if valid else self.best), False
-        if not self.headerWritten and (shown or self.eagerHeader):
-            self.headerWritten = True
-            line = header + line if shown else header
-            shown = True
-        if shown:
-            self.write(line)
+    return abort(str(error), "boost::wrapexcept<boost::program_options::error>")
 
 
 class EmulatedClient:
@@ -329,7 +97,7 @@ class EmulatedClient:
         except InputError as error:
             raise _optionError(error) from None
         except ValueError as error:
-            raise _abort(str(error)) from None
+            raise abort(str(error)) from None
 
     def _runConfigured(self) -> int:
         config = self.config
@@ -354,7 +122,7 @@ class EmulatedClient:
         for name, _ in options.options:
             if not isKnownOption(name):
                 kind = "boost::wrapexcept<boost::program_options::unknown_option>"
-                raise _abort("unrecognised option '--%s'" % name, kind)
+                raise abort("unrecognised option '--%s'" % name, kind)
         configs = [ClientConfig(options.options)]
         for path in options.configFiles:
             self.stdout.write("loading config file %s\n" % path)
@@ -375,15 +143,15 @@ class EmulatedClient:
         visible = visibleDevices(self.environment)
         index = self.config.number("device-idx")
         if not visible:
-            raise _abort(
+            raise abort(
                 "Error 100(hipErrorNoDevice) emulated client: \n"
                 "hipGetDeviceCount(&deviceCount)\nno ROCm-capable device is detected\n"
             )
         if index >= len(visible):
             text = "Invalid device index %d (%d total found.)" % (index, len(visible))
-            raise _abort(text)
+            raise abort(text)
         if index < 0:
-            raise _abort(
+            raise abort(
                 "Error 101(hipErrorInvalidDevice) emulated client: \n"
                 "hipSetDevice(deviceIdx)\ninvalid device ordinal\n"
             )
@@ -411,7 +179,7 @@ class EmulatedClient:
     def _readLibrary(self) -> None:
         path = self.config.get("library-file")
         if path is None:
-            raise _abort(
+            raise abort(
                 "Client must be linked with an embedded library or a library must be "
                 "specified at runtime."
             )
@@ -440,7 +208,7 @@ class EmulatedClient:
             # It asks every solution of the range for its workspace before anything else.
             beyond = self.lastProblem >= max(self.firstProblem, self.problemCount)
             if beyond or self.lastSolution >= len(self.names):
-                raise _abort("Could not find a solution")
+                raise abort("Could not find a solution")
 
     def _openOutputs(self) -> None:
         config = self.config
@@ -518,7 +286,7 @@ class EmulatedClient:
         """One problem; True where exit-on-error ends the run."""
         if index >= self.problemCount or index < 0:
             if self.firstProblem >= self.problemCount:
-                raise _abort("Failed to cast to any ContractionProblem.")
+                raise abort("Failed to cast to any ContractionProblem.")
             raise ClientDeath(signal.SIGSEGV)
         config = self.config
         facts = problemFacts(config, config.problemAt(index), self.roles)
@@ -536,13 +304,13 @@ class EmulatedClient:
         row = None
         for solution in solutions:
             if solution >= len(self.names):
-                raise _abort("Could not find a solution")
+                raise abort("Could not find a solution")
             tile = self.tiles[solution]
             fit = fits.get(tile)
             if fit is None:
                 fit = fits[tile] = self._fit(facts, tile)
             row = self._solution(run, index, facts, sizeText, text, solution, fit)
-            speed = float(row.speed) if row.validation in _VALID else _NAN
+            speed = float(row.speed) if row.validation in VALID else _NAN
             if speed > best[2]:
                 best = (self.names[solution], solution, speed)
             if self.exitOnError and self.errors:
@@ -550,7 +318,7 @@ class EmulatedClient:
         self.results.finishProblem(index, facts)
         self._note(facts, best)
         if not self.classic and row is not None:
-            level = _ROW_LEVELS.get(row.validation, 2)
+            level = ROW_LEVELS.get(row.validation, 2)
             # Every reporter prints its line of pluses, and all of them to stdout.
             self.stdout.write(_PLUSES * sum(level <= log.level for log in self.logs))
         return False
@@ -598,7 +366,7 @@ class EmulatedClient:
         if self.perUnit:
             speed /= fit[2]
         good = "PASSED" if self.validating else "NO_CHECK"
-        pair = Pair(good, _NUMBER % time_us, _NUMBER % speed, False, True)
+        pair = Pair(good, NUMBER % time_us, NUMBER % speed, False, True)
         if self.faults:
             pair = self._applyFaults(pair, run, index, facts, sizeText, solution)
         if pair.validation == "FAILED":
@@ -641,7 +409,7 @@ class EmulatedClient:
         if self.monitored:
             clocks = _CLOCKS
             if self.classic:
-                clocks += ",%d,%d,%d" % (_FREQUENCY, _POWER, _HOTSPOT)
+                clocks += ",%d,%d,%d" % (FREQUENCY, POWER, HOTSPOT)
         else:
             clocks = ",,,,,,,," if self.classic else ",,,,,"
         now = time.time()
@@ -779,7 +547,7 @@ def _refuseDuplicates(config: ClientConfig) -> None:
     for key, _ in config.entries:
         if key in seen and key not in LIST_OPTIONS and isKnownOption(key):
             kind = "boost::wrapexcept<boost::program_options::multiple_occurrences>"
-            raise _abort("option '--%s' cannot be specified more than once" % key, kind)
+            raise abort("option '--%s' cannot be specified more than once" % key, kind)
         seen.add(key)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from Tensile.Parallel.ClientConfig import (
     ClientConfig,
     ClientOptions,
@@ -36,14 +37,17 @@ def config(*lines: str) -> ClientConfig:
     return ClientConfig(parseIni("\n".join(lines)))
 
 
-@pytest.mark.parametrize("path", INIS, ids=lambda path: path.parent.name)
+def leftRows(ini: Path) -> bool:
+    """Whether the recorded run of this INI left any rows."""
+    results = ini.parent / "results.csv"
+    return results.exists() and bool(results.read_text())
+
+
+@pytest.mark.parametrize("path", filter(leftRows, INIS), ids=lambda path: path.parent.name)
 def test_rowsOfARecordedRunAreItsProblems(path):
     """Counting problems gives what the real client made of the same INI."""
-    results = path.parent / "results.csv"
-    if not results.exists() or not results.read_text():
-        pytest.skip("this run left no rows")
     ini = readClientConfig(path)
-    rows = len(results.read_text().splitlines()) - 1
+    rows = len((path.parent / "results.csv").read_text().splitlines()) - 1
     if ini.get("num-problems"):
         assert rows == ini.number("num-problems")
     elif ini.flag("csv-merge-same-problems"):

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from Tensile.Parallel import SolutionNames
 from Tensile.Parallel.Errors import InputError
 from Tensile.Parallel.SolutionNames import readSolutionNames
