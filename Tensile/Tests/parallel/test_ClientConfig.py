@@ -43,7 +43,7 @@ def leftRows(ini: Path) -> bool:
     return results.exists() and bool(results.read_text())
 
 
-@pytest.mark.parametrize("path", filter(leftRows, INIS), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", [*filter(leftRows, INIS)], ids=lambda path: path.parent.name)
 def test_rowsOfARecordedRunAreItsProblems(path):
     """Counting problems gives what the real client made of the same INI."""
     ini = readClientConfig(path)
