@@ -22,8 +22,13 @@ import json
 import os
 import signal
 import sys
+import time
 
 PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+# What processes may take to end after SIGTERM before they get SIGKILL, in seconds.
+GRACE_SECONDS = 10.0
 
 
 def parseArguments(argv):
@@ -38,30 +43,115 @@ def parseArguments(argv):
     return options, argv[index], argv[index + 2 :]
 
 
-def endWithParent(parent):
-    """End this process group when the parent dies or when this process is told to end.
+def prctl(option, value):
+    """The system call, where there is one; True where it worked."""
+    try:
+        return ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0
+    except (OSError, AttributeError):
+        return False
 
-    The group is this process's own: the parent starts it in a session of its own. Without this,
-    what the host has started (its run script, the parallel client) would live on.
+
+def adoptOrphans():
+    """From now on a descendant whose parent dies becomes a child of this process.
+
+    So nothing that a run has started can slip away from it: not a client in a session of its own
+    whose worker was killed, nor what that client has started.
+    """
+    return prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def descendants(ancestor):
+    """Ids of the running processes below a process."""
+    children = _processTree()
+    found, ahead = [], [ancestor]
+    while ahead:
+        below = children.get(ahead.pop(), [])
+        found += below
+        ahead += below
+    return found
+
+
+def endDescendants(ancestor, spare=(), grace=GRACE_SECONDS):
+    """End everything below a process: TERM, then KILL to what is left of it.
+
+    What handles SIGTERM is trusted to end what it has started, and is given the time.
+
+    Args:
+        ancestor: the process; it is not ended itself.
+        spare: ids that are left alone.
+        grace: seconds until SIGKILL.
+    """
+    deadline = time.monotonic() + grace
+    told = set()
+    while True:
+        late = time.monotonic() >= deadline
+        children, ahead, alive = _processTree(), [ancestor], False
+        while ahead:
+            for pid in children.get(ahead.pop(), ()):
+                if pid in spare:
+                    continue
+                alive = True
+                trusted = not late and _handlesTerm(pid)
+                if late or pid not in told:
+                    told.add(pid)
+                    _send(pid, signal.SIGKILL if late else signal.SIGTERM)
+                if not trusted:
+                    ahead.append(pid)
+        if not alive or time.monotonic() > deadline + GRACE_SECONDS:
+            return
+        time.sleep(0.02)
+
+
+def _processTree():
+    """Running processes, as parent id -> ids of children."""
+    children = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if name.isdigit():
+            try:
+                with open("/proc/%s/stat" % name, "rb") as stream:
+                    state, parent = stream.read().rpartition(b")")[2].split()[:2]
+            except OSError:
+                continue
+            if state not in (b"Z", b"X"):
+                children.setdefault(int(parent), []).append(int(name))
+    return children
+
+
+def _handlesTerm(pid):
+    """Whether a process has a handler of its own for SIGTERM."""
+    try:
+        with open("/proc/%d/status" % pid, "rb") as stream:
+            caught = stream.read().partition(b"SigCgt:")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def _send(pid, number):
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def endWithParent(parent):
+    """End this process and everything below it when the parent dies or when it is told to end.
 
     Args:
         parent: process id of the parent.
     """
     own = os.getpid()
 
-    def endGroup(number, frame):
-        signal.signal(number, signal.SIG_DFL)
-        # A forked child of the host has this handler too; only the host speaks for the group.
-        if os.getpid() == own and os.getpgid(0) == own:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            os.killpg(own, signal.SIGTERM)
+    def endAll(number, frame):
+        signal.signal(number, signal.SIG_IGN)
+        # A forked child of the host has this handler too; it speaks for itself alone.
+        if os.getpid() == own:
+            endDescendants(own)
         os._exit(128 + number)
 
-    signal.signal(signal.SIGTERM, endGroup)
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    except (OSError, AttributeError):
-        pass  # not Linux: the parent ends the group itself when it can
+    signal.signal(signal.SIGTERM, endAll)
+    adoptOrphans()
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os.kill(own, signal.SIGTERM)
 

@@ -4,7 +4,7 @@
     host and everything below it --(one pipe: bytes)--> log, and the terminal as far as wanted
 
 One thread and one wait. The host has a session of its own, so that Ctrl-C reaches this process
-alone, which then ends the host's whole group.
+alone, which then ends the host and everything that it has started.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from types import FrameType
 from typing import BinaryIO, Deque, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .Errors import RunError
+from .HostBootstrap import GRACE_SECONDS, adoptOrphans, descendants, endDescendants
 
 # Lines that start so are meant for the user's terminal, whoever below the host printed them.
 TERMINAL_MARK = b"TensileParallel: "
 
 TICK_SECONDS = 0.2
-# What the parallel client may take to end its clients and write its journal.
-GRACE_SECONDS = 20.0
 # How long output is still read after the host's end, if something of it holds the pipe.
 DRAIN_SECONDS = 2.0
 LINE_LIMIT = 1 << 16
@@ -71,6 +70,8 @@ def runHost(
     Raises:
         RunError: it could not be started.
     """
+    adoptOrphans()
+    others = descendants(os.getpid())
     with _Signals() as stop:
         try:
             process = subprocess.Popen(
@@ -89,7 +90,9 @@ def runHost(
         try:
             _pump(process, output, stop)
         finally:
-            _endGroup(process)
+            grace = GRACE_SECONDS if stop.number is None else 0.0
+            endDescendants(os.getpid(), spare=others, grace=grace)
+            process.wait()
             process.stdout.close()
         output.finish()
         status = process.returncode
@@ -125,80 +128,35 @@ class _Signals:
 
 
 def _pump(process: "subprocess.Popen[bytes]", output: "_Output", stop: _Signals) -> None:
-    """Move output until the host has ended and its pipe is empty.
+    """Move output until the host has ended and its pipe is empty, or until it has to be killed.
 
-    After a signal the group gets SIGTERM once, and SIGKILL when it does not end in time or at a
-    second signal.
+    A signal is handed on to the host, which ends everything below it (HostBootstrap.py). What is
+    left afterwards is the caller's to kill; a second signal comes to that at once.
     """
     pipe = process.stdout.fileno()
-    told = killed = ended = None
+    told = ended = None
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while True:
             now = time.monotonic()
             if stop.number is not None and told is None:
                 told = now
-                _signalGroup(process, signal.SIGTERM)
-            late = told is not None and now - told > GRACE_SECONDS
-            if killed is None and told is not None and (late or stop.times > 1):
-                killed = now
-                _signalGroup(process, signal.SIGKILL)
+                process.terminate()
+            if told is not None and (stop.times > 1 or now - told > 2 * GRACE_SECONDS):
+                return
             if ended is None and process.poll() is not None:
                 ended = now
-            if selector.select(TICK_SECONDS if ended is None else 0.05):
+            if not selector.get_map():
+                if ended is not None:
+                    return
+                time.sleep(TICK_SECONDS)
+            elif selector.select(TICK_SECONDS if ended is None else 0.05):
                 data = os.read(pipe, LINE_LIMIT)
-                if not data:
-                    break
                 output.write(data)
-            elif killed is not None or ended is not None and now - ended > _patience(told):
-                break
-    process.wait()
-
-
-def _patience(told: Optional[float]) -> float:
-    """How long the pipe is still read after the host's end: longer while its group is ending."""
-    return DRAIN_SECONDS if told is None else GRACE_SECONDS
-
-
-def _signalGroup(process: "subprocess.Popen[bytes]", number: int) -> None:
-    try:
-        os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
-
-
-def _endGroup(process: "subprocess.Popen[bytes]") -> None:
-    """End whatever is left of the host's group: it leads that group, so its id is the group's."""
-    _signalGroup(process, signal.SIGTERM)
-    deadline = time.monotonic() + GRACE_SECONDS
-    while process.poll() is None or _alive(process.pid):
-        if time.monotonic() > deadline:
-            _signalGroup(process, signal.SIGKILL)
-            process.wait()
-            return
-        time.sleep(0.02)
-
-
-def _alive(group: int) -> bool:
-    """Whether a process of the group still runs; one that only waits to be reaped does not.
-
-    Where process 1 reaps nothing (many containers) the dead stay in the group for ever, so signal
-    0 alone cannot tell.
-    """
-    try:
-        os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        if name.isdigit():
-            try:
-                with open("/proc/%s/stat" % name, "rb") as stream:
-                    fields = stream.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if fields[0] not in (b"Z", b"X") and int(fields[2]) == group:
-                return True
-    return False
+                if not data:
+                    selector.unregister(pipe)
+            elif ended is not None and now - ended > DRAIN_SECONDS:
+                return
 
 
 class _Output:

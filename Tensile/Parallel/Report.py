@@ -114,7 +114,7 @@ def executionSummary(record: RunRecord, steps: Sequence[dict]) -> Dict[str, Any]
         for failure in step.get("failures") or ()
     ]
     counts = {name: sum(_count(step, name) for step in steps) for name in COUNTS}
-    for name in ("validationFailures", "correctedWinners"):
+    for name in ("validationFailures", "correctedWinners", "resumedPairs"):
         counts[name] = sum(step.get(name) or 0 for step in steps)
     return {
         "schema": SCHEMA,
@@ -226,6 +226,8 @@ def textSummary(summary: Dict[str, Any]) -> str:
     ):
         if counts[name]:
             lines.append("%d pairs %s" % (counts[name], words))
+    if counts["resumedPairs"]:
+        lines.append("%d pairs were measured by an earlier run" % counts["resumedPairs"])
     if counts["correctedWinners"]:
         lines.append(
             "%d rows name another winner than the client did: its own had no valid measurement"
@@ -255,7 +257,8 @@ def _deviceSummary(device: Device, steps: Sequence[dict], wall: float) -> Dict[s
 
 def _stepSummary(step: dict) -> Dict[str, Any]:
     keys = ("problemType", "group", "step", "state", "resultsFile", "problems", "solutions")
-    keys += ("passes", "whole", "counts", "validationFailures", "correctedWinners", "exit")
+    keys += ("passes", "whole", "counts", "validationFailures", "correctedWinners")
+    keys += ("resumedPairs", "notes", "exit")
     summary = {key: step.get(key) for key in keys}
     wall = _seconds(step)
     summary["seconds"] = round(wall, 3)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""execution_summary.json, timeline.json and the closing words."""
+
+import json
+import os
+
+import pytest
+
+from Tensile.Parallel.Report import RunRecord, executionSummary, lostPairs, readSteps
+from Tensile.Parallel.Report import textSummary, timeline, writeReports
+from Tensile.Parallel.Types import Device
+
+pytestmark = pytest.mark.unit
+
+STEP = {
+    "version": 1,
+    "run": "id",
+    "state": "finished",
+    "resultsFile": "/out/00_Final.csv",
+    "problemType": "Type",
+    "group": "00",
+    "step": "00_Final",
+    "problems": 4,
+    "solutions": 2,
+    "passes": 1,
+    "whole": None,
+    "started": 110.0,
+    "ended": 120.0,
+    "devices": [
+        {"ordinal": 0, "token": "3", "problems": [[0, 3]], "units": 2, "pairs": 6, "busySeconds": 9},
+        {"ordinal": 1, "token": "5", "problems": [[3, 1]], "units": 1, "pairs": 2, "busySeconds": 4},
+    ],
+    "units": [
+        {"unit": 0, "device": 0, "problems": [0, 2], "solutions": [0, 2], "kind": "measured",
+         "exit": 0, "started": 110.5, "ended": 115.0},
+        {"unit": 1, "device": 1, "problems": [2, 1], "solutions": [0, 2], "kind": "crashed",
+         "exit": 139, "started": 110.5, "ended": 111.0},
+    ],
+    "failures": [{"kind": "crashed", "device": 1, "problem": 2, "solution": "S", "message": "m"}],
+    "counts": {"measured": 6, "rejected": 1, "failed": 0, "crashed": 1, "hung": 0},
+    "validationFailures": 0,
+    "correctedWinners": 0,
+    "exit": 0,
+}  # fmt: skip
+
+
+def makeRecord(**changes):
+    """A run of 100 s on two devices."""
+    values = dict(
+        run="id",
+        command=("TensileParallel", "a b.yaml", "out"),
+        started=100.0,
+        ended=200.0,
+        state="finished",
+        exitStatus=0,
+        hostStatus=0,
+        emulated=False,
+        devices=(Device(0, "3", architecture="gfx90a"), Device(1, "5")),
+        missing=(9,),
+        notes=("a note",),
+        client="/client",
+        config="/a b.yaml",
+        merged="/out/merged_output",
+        host={"generation": "classic Tensile", "version": "4.44.0"},
+    )
+    return RunRecord(**dict(values, **changes))
+
+
+def testSummaryAddsUpTheSteps():
+    """Times, balance, counts and failures are those of all steps."""
+    second = dict(STEP, started=130.0, ended=140.0, resultsFile="/other.csv")
+    summary = executionSummary(makeRecord(), [STEP, second])
+    assert summary["schema"] == 1 and summary["command"][1] == "a b.yaml"
+    assert summary["seconds"] == {"total": 100.0, "benchmark": 20.0, "host": 80.0}
+    first = summary["devices"][0]
+    assert (first["units"], first["pairs"], first["busySeconds"]) == (4, 12, 18)
+    assert first["busyShare"] == 0.9 and first["architecture"] == "gfx90a"
+    assert summary["counts"]["measured"] == 12 and summary["counts"]["crashed"] == 2
+    assert [failure["resultsFile"] for failure in summary["failures"]] == [
+        "/out/00_Final.csv",
+        "/other.csv",
+    ]
+    assert summary["missingDevices"] == [9] and summary["notes"] == ["a note"]
+    assert {"tensileParallel", "python", "joblib", "loky"} <= set(summary["versions"])
+    assert all(summary["versions"].values())
+    assert lostPairs([STEP, second]) == 2
+
+
+def testAPartialRunHasASummary():
+    """Steps that were stopped or only planned lack numbers; that is no error."""
+    planned = dict(STEP, state="planned", ended=None, counts={}, devices=[], units=[], failures=[])
+    for steps in ([], [planned]):
+        record = makeRecord(state="stopped", exitStatus=130, hostStatus=None)
+        summary = executionSummary(record, steps)
+        assert summary["counts"]["measured"] == 0
+        assert summary["devices"][0]["busyShare"] == 0.0
+        json.dumps(summary)
+        json.dumps(timeline(record, steps))
+        assert "stopped" in textSummary(summary)
+
+
+def testTimelineIsInTheTraceEventFormat():
+    """A row per device, each unit a span in microseconds since the run's start."""
+    events = timeline(makeRecord(), [STEP])["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X"}
+    rows = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert rows[(1, 0)] == "device 0" and rows[(1, 1)] == "device 1"
+    unit = next(event for event in events if event["name"] == "unit 0")
+    assert (unit["pid"], unit["tid"]) == (1, 0)
+    assert (unit["ts"], unit["dur"]) == (10500000, 4500000)
+    for event in events:
+        assert {"name", "ph", "pid", "tid", "args"} <= set(event)
+        if event["ph"] == "X":
+            assert event["ts"] >= 0 and event["dur"] >= 0
+
+
+def testEmulatedNumbersAreLabelled():
+    """Wherever the numbers appear it is said that they are made up."""
+    summary = executionSummary(makeRecord(emulated=True), [STEP])
+    assert summary["emulated"] is True
+    assert textSummary(summary).startswith("EMULATED")
+    names = [e["args"].get("name") for e in timeline(makeRecord(emulated=True), [])["traceEvents"]]
+    assert "emulated GPUs" in names
+    assert "EMULATED" not in textSummary(executionSummary(makeRecord(), [STEP]))
+
+
+def testClosingWordsNameTheOutputAndWhatFailed():
+    """The last line says where to look."""
+    lines = textSummary(executionSummary(makeRecord(), [STEP])).splitlines()
+    assert lines[-1] == "output: /out/merged_output"
+    assert any("1 pairs crashed" in line for line in lines)
+
+
+def testStepsAreFoundBelowTheOutputs(tmp_path):
+    """In the order of their starts, those of this run alone; torn files are passed over."""
+    for name, content in (
+        ("A_00/00_Final/step.json", dict(STEP, started=3)),
+        ("A_01/00_Final/step.json", dict(STEP, started=2)),
+        ("A_01/00_Final/step-0123.json", dict(STEP, started=1)),
+        ("B_00/00_Final/step.json", dict(STEP, run="other")),
+        ("gpu_0/A_00/00_Final/step.json", dict(STEP, started=0)),
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+    (tmp_path / "C_00").mkdir()
+    (tmp_path / "C_00" / "step.json").write_text('{"run": "id", ')
+    (tmp_path / "run.json").write_text("{}")
+    assert [step["started"] for step in readSteps(str(tmp_path), "id")] == [1, 2, 3]
+    assert len(readSteps(str(tmp_path))) == 4
+
+
+def testFilesAreWrittenWhole(tmp_path):
+    """Both files are JSON, and nothing temporary is left."""
+    summary = writeReports(str(tmp_path), makeRecord(), [STEP])
+    assert sorted(os.listdir(tmp_path)) == ["execution_summary.json", "timeline.json"]
+    assert json.loads((tmp_path / "execution_summary.json").read_text()) == summary
+    json.loads((tmp_path / "timeline.json").read_text())
