@@ -80,7 +80,7 @@ def findHost(
     emulated: bool = False,
     path: Optional[Sequence[str]] = None,
 ) -> Host:
-    """The host: --tensile-root, else TENSILE_ROOT, else the tree this lies in, else an importable one.
+    """The host: --tensile-root, else TENSILE_ROOT, else the tree this lies in, else an importable.
 
     Args:
         environment: the process environment.

@@ -16,8 +16,18 @@ from .ClientConfig import readClientConfig
 from .ClientOutput import PairLine, readPairs
 from .Errors import TensileParallelError
 from .Results import ShardCheck, checkShard, makeHeader, problemPrefix, writeShardFromPairs
-from .Types import CRASHED, FAILED, HUNG, MEASURED
-from .Types import ClientExit, Job, Outcome, PairFailure, Piece, UnitResult
+from .Types import (
+    CRASHED,
+    FAILED,
+    HUNG,
+    MEASURED,
+    ClientExit,
+    Job,
+    Outcome,
+    PairFailure,
+    Piece,
+    UnitResult,
+)
 
 TAIL_LINES = 12
 TAIL_BYTES = 4096
@@ -90,8 +100,10 @@ def readTail(path: str) -> str:
     except OSError:
         return ""
     text = data.decode("utf-8", "replace")
-    lines = ["".join(c if c.isprintable() or c == "\t" else "?" for c in line)
-             for line in text.splitlines()]
+    lines = [
+        "".join(c if c.isprintable() or c == "\t" else "?" for c in line)
+        for line in text.splitlines()
+    ]
     return "\n".join(lines[-TAIL_LINES:])
 
 
@@ -163,7 +175,9 @@ def _pieces(job: Job, check: ShardCheck, output: _Output) -> Tuple[Piece, ...]:
         if output.current[0].problem == local:  # the log is about the row that is not complete
             held = _salvageRow(job, check, output.current, unit.firstProblem + check.whole)
             if held:
-                pieces.append(_piece(job, ".salvaged.csv", unit.firstProblem + check.whole, 1, held))
+                pieces.append(
+                    _piece(job, ".salvaged.csv", unit.firstProblem + check.whole, 1, held)
+                )
     return tuple(pieces)
 
 

@@ -28,11 +28,17 @@ from .DeviceConfigs import readConfig, writeDeviceConfigs
 from .DeviceList import Selection, parseDeviceList, parseDeviceListText, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
 from .Errors import InputError, TensileParallelError
-from .Host import TENSILELITE_2026, Host, findHost, hostCommand, ourRoot, serialCommand
-from .Host import unsafeInShell
+from .Host import (
+    TENSILELITE_2026,
+    Host,
+    findHost,
+    hostCommand,
+    ourRoot,
+    serialCommand,
+    unsafeInShell,
+)
 from .HostRun import HostEnd, runHost, timeStamp
-from .ParseArguments import SETTINGS_VERSION, RunSettings, globalParametersOption
-from .ParseArguments import parseRunArguments
+from .ParseArguments import SETTINGS_VERSION, RunSettings, globalParametersOption, parseRunArguments
 from .Platform import System
 from .Report import RunRecord, lostPairs, readSteps, textSummary, writeReports
 
@@ -197,7 +203,7 @@ def _repeatedTypes(config: Any) -> List[str]:
 
 
 def _typeKey(problemType: Dict[str, Any]) -> str:
-    """Equal for entries that mean one problem type; a default that is spelled out counts as none."""
+    """Equal for entries that mean one problem type; a default that is spelled out is as none."""
     values = {key: _plain(value) for key, value in problemType.items()}
     values.setdefault("UseBeta", "1")
     values["OperationType"] = values.get("OperationType") or "gemm"

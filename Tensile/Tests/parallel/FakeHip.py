@@ -115,14 +115,20 @@ int hipInit(unsigned flags) {
     else { memcpy(visible, left, sizeof left); count = m; }
     if (log) {
         FILE *file = fopen(log, "a");
-        if (file) { fprintf(file, "%d %s %d\n", (int)getpid(), hip ? hip : "(unset)", count); fclose(file); }
+        if (file) {
+            fprintf(file, "%d %s %d\n", (int)getpid(), hip ? hip : "(unset)", count);
+            fclose(file);
+        }
     }
     return count ? OK : NO_DEVICE;
 }
 
 int hipGetDeviceCount(int *n) { int status = hipInit(0); *n = count; return status; }
 
-static int copy(char *out, int size, const char *text) { snprintf(out, size, "%s", text); return OK; }
+static int copy(char *out, int size, const char *text) {
+    snprintf(out, size, "%s", text);
+    return OK;
+}
 
 int hipDeviceGetName(char *name, int size, int device) {
     hipInit(0);

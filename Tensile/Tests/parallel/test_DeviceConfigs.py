@@ -10,8 +10,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from Tensile.Parallel.DeviceConfigs import deviceConfig, placeSteps, readConfig
-from Tensile.Parallel.DeviceConfigs import unrollSizes, writeDeviceConfigs
+from Tensile.Parallel.DeviceConfigs import (
+    deviceConfig,
+    placeSteps,
+    readConfig,
+    unrollSizes,
+    writeDeviceConfigs,
+)
 
 pytestmark = pytest.mark.unit
 

@@ -6,8 +6,15 @@ import os
 
 import pytest
 
-from Tensile.Parallel.Report import RunRecord, executionSummary, lostPairs, readSteps
-from Tensile.Parallel.Report import textSummary, timeline, writeReports
+from Tensile.Parallel.Report import (
+    RunRecord,
+    executionSummary,
+    lostPairs,
+    readSteps,
+    textSummary,
+    timeline,
+    writeReports,
+)
 from Tensile.Parallel.Types import Device
 
 pytestmark = pytest.mark.unit
@@ -27,8 +34,10 @@ STEP = {
     "started": 110.0,
     "ended": 120.0,
     "devices": [
-        {"ordinal": 0, "token": "3", "problems": [[0, 3]], "units": 2, "pairs": 6, "busySeconds": 9},
-        {"ordinal": 1, "token": "5", "problems": [[3, 1]], "units": 1, "pairs": 2, "busySeconds": 4},
+        {"ordinal": 0, "token": "3", "problems": [[0, 3]],
+         "units": 2, "pairs": 6, "busySeconds": 9},
+        {"ordinal": 1, "token": "5", "problems": [[3, 1]],
+         "units": 1, "pairs": 2, "busySeconds": 4},
     ],
     "units": [
         {"unit": 0, "device": 0, "problems": [0, 2], "solutions": [0, 2], "kind": "measured",

@@ -192,13 +192,16 @@ def recordingHost(host, tmp_path):
     tree = tmp_path / "tree"
     shutil.copytree(HERE / "host", tree, ignore=shutil.ignore_patterns("__pycache__"))
     tree = tree / Path(host).name
-    record = textwrap.dedent("""
+    record = textwrap.dedent(
+        """
         import json, os, sys
         def main():
             with open(os.environ["RECORD"], "w") as stream:
-                json.dump([sys.argv, os.getpid(), os.environ.get("TENSILE_EMULATED_DEVICES")], stream)
+                devices = os.environ.get("TENSILE_EMULATED_DEVICES")
+                json.dump([sys.argv, os.getpid(), devices], stream)
             sys.exit(int(os.environ.get("RECORD_EXIT", "0")))
-        """)
+        """
+    )
     (tree / "Tensile" / "Tensile.py").write_text(record)
     return str(tree)
 
@@ -518,7 +521,8 @@ def testTheHostsOwnClientIsBuiltOnceAndRunByTheUnits(host, config, tmp_path):
         EMULATED_CLIENT,
     )
     (tools / "make").write_text(
-        "#!/bin/sh\necho make >> %s/calls\nmkdir -p client\ncat > client/tensile_client <<END\n%sEND\n"
+        "#!/bin/sh\necho make >> %s/calls\nmkdir -p client\n"
+        "cat > client/tensile_client <<END\n%sEND\n"
         "chmod 755 client/tensile_client\n" % (tools, client)
     )
     for name in ("cmake", "make"):
