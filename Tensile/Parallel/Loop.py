@@ -19,7 +19,7 @@ from typing import Callable, Dict, List, Optional, Protocol, Sequence
 from .Cost import Cost
 from .Errors import RunError
 from .Outcomes import examine
-from .Schedule import FAILURES_PER_DEVICE, Rectangle, Schedule
+from .Schedule import Rectangle, Schedule
 from .Types import CRASHED, MEASURED
 from .Types import ClientExit, Device, Job, Unit, UnitResult
 
@@ -180,6 +180,10 @@ class Loop:
         for device in self._schedule.devices:
             if device in busy or not self._ready[device]:
                 continue
+            suspicion = self._schedule.suspicion(device)
+            if suspicion:
+                self._setAside(device, suspicion)
+                continue
             unit = self._schedule.next(device)
             if unit is None:
                 continue
@@ -244,8 +248,6 @@ class Loop:
             ]
             for rectangle in self._schedule.failed(device, done, outcome.lastPair):
                 self._lose(rectangle, result)
-        if self._schedule.isSuspect(device):
-            self._setAside(device, "its units failed %d times in a row" % FAILURES_PER_DEVICE)
         if self._shouldStop(result):
             self._schedule.stop()
 

@@ -8,12 +8,17 @@
 
 Every pair of the table is in exactly one place: free, running, waiting for another try, done, or
 given up. A pair that kills its client is tried once more on the same device, then once on another
-one if there is one, then given up.
+one if there is one, then given up; so it never costs its neighbours. A rectangle that gets nowhere
+without naming a pair (the client never reached its first one) is tried again elsewhere, then halved
+until the problem is found whose data or size it cannot bear; that row alone is given up.
+
+A device is judged by what the others make of its failures: a kernel that kills every client is no
+fault of the device. What has no such witness counts against it only after many failures in a row.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from .Cost import Cost
@@ -26,8 +31,11 @@ START_SHARE = 0.1
 SHARE = 0.5
 
 TRIES_PER_PAIR = 3
-TRIES_PER_RECTANGLE = 3
-FAILURES_PER_DEVICE = 3
+# Rows that fail together as often as this are halved; a single row is given up like a pair.
+TRIES_TOGETHER = 2
+# Failures without progress in between: with a success elsewhere as a witness, and without.
+REFUTED_PER_DEVICE = 3
+FAILURES_PER_DEVICE = 10
 
 Pair = Tuple[int, int]
 
@@ -66,9 +74,7 @@ class Rectangle:
 
 def rectangleOf(unit: Unit) -> Rectangle:
     """The part of the table that a unit covers."""
-    return Rectangle(
-        unit.firstProblem, unit.problemCount, unit.firstSolution, unit.solutionCount
-    )
+    return Rectangle(unit.firstProblem, unit.problemCount, unit.firstSolution, unit.solutionCount)
 
 
 def subtract(whole: Rectangle, part: Rectangle) -> List[Rectangle]:
@@ -89,21 +95,48 @@ def subtract(whole: Rectangle, part: Rectangle) -> List[Rectangle]:
     ]
 
 
+def halve(whole: Rectangle) -> List[Rectangle]:
+    """Two parts of a rectangle of several rows."""
+    upper = whole.problemCount // 2
+    return [
+        replace(whole, problemCount=upper),
+        replace(
+            whole,
+            firstProblem=whole.firstProblem + upper,
+            problemCount=whole.problemCount - upper,
+        ),
+    ]
+
+
 @dataclass
 class _Retry:
-    """A rectangle that waits for another try, and the devices that may not take it yet."""
+    """A rectangle that waits for a try, and the devices that may not take it.
+
+    Attributes:
+        onlyDevice: the one that is to take it, while it is in the run.
+        notDevice: the one that failed on it, which takes it only where there is no other.
+        judges: whether it is just what failed there, so that a success elsewhere speaks against
+            that device (a half does not: what killed the client may be in the other one).
+    """
 
     rectangle: Rectangle
     attempt: int
     onlyDevice: Optional[int] = None
     notDevice: Optional[int] = None
+    judges: bool = False
 
 
 @dataclass
 class _DeviceState:
     running: Optional[Unit] = None
-    failures: int = 0  # in a row, without any progress
+    retry: Optional[_Retry] = None  # what the running unit comes from, if it is not the first try
+    failures: int = 0  # in a row, without any progress and without a pair to blame
+    refuted: int = 0  # what failed here and went well elsewhere, without any progress here since
     setAside: bool = False
+
+    def progressed(self) -> None:
+        """It measured something: whatever happened before, it works."""
+        self.failures = self.refuted = 0
 
 
 class Schedule:
@@ -130,12 +163,12 @@ class Schedule:
         """
         self._cost = cost
         self._devices = {device: _DeviceState() for device in devices}
-        self._free: List[Rectangle] = [r for r in free if r.pairs]
+        self._whole = [r for r in free if r.pairs]
+        self._free: List[Rectangle] = list(self._whole)
         self._retries: List[_Retry] = []
         self._deaths: Dict[Pair, int] = {}
         self._nextUnit = firstUnit
         self._stopped = False
-        self._fairShare = self._freeSeconds() / max(1, len(self._devices))
         self.givenUp: List[Tuple[Rectangle, Unit]] = []
 
     @property
@@ -176,29 +209,29 @@ class Schedule:
         if self._stopped or state.setAside:
             return None
         retry = self._takeRetry(device)
-        if retry is not None:
-            rectangle, attempt = retry.rectangle, retry.attempt
-        else:
-            taken = self._takeFree()
-            if taken is None:
-                return None
-            rectangle, attempt = taken, 1
+        taken = retry.rectangle if retry is not None else self._takeFree(device)
+        if taken is None:
+            return None
         unit = Unit(
             self._nextUnit,
-            rectangle.firstProblem,
-            rectangle.problemCount,
-            rectangle.firstSolution,
-            rectangle.solutionCount,
-            attempt,
+            taken.firstProblem,
+            taken.problemCount,
+            taken.firstSolution,
+            taken.solutionCount,
+            retry.attempt if retry is not None else 1,
         )
         self._nextUnit += 1
-        state.running = unit
+        state.running, state.retry = unit, retry
         return unit
 
     def succeeded(self, device: int) -> None:
         """The device's unit was measured whole."""
-        state = self._end(device)
-        state.failures = 0
+        state = self._devices[device]
+        retry = state.retry
+        self._end(device)
+        state.progressed()
+        if retry is not None and retry.judges and retry.notDevice not in (None, device):
+            self._devices[retry.notDevice].refuted += 1
 
     def failed(
         self, device: int, done: Sequence[Rectangle], deadPair: Optional[Pair] = None
@@ -213,80 +246,92 @@ class Schedule:
         Returns:
             What was given up by this: it will not be tried again.
         """
-        unit = self._devices[device].running
-        assert unit is not None, "no unit runs on device %d" % device
-        state = self._end(device)
-        state.failures = 0 if done else state.failures + 1
+        unit = self._end(device)
         rest = [rectangleOf(unit)]
         for part in done:
             rest = [piece for whole in rest for piece in subtract(whole, part)]
-        if deadPair is not None:
+        progress = sum(r.pairs for r in rest) < unit.pairs
+        if progress:
+            self._devices[device].progressed()
+        if deadPair is not None and any(r.holds(deadPair) for r in rest):
             return self._failedPair(unit, device, rest, deadPair)
-        return self._failedWhole(unit, device, rest, progressed=bool(done))
+        if progress:
+            self._putBack(unit, device, rest)
+            return []
+        self._devices[device].failures += 1
+        return self._failedWhole(unit, device, rest[0])
 
     def setAside(self, device: int) -> None:
         """Takes a device out of the run; its work goes to the others."""
         self._devices[device].setAside = True
-        for retry in self._retries:
-            if retry.onlyDevice == device:
-                retry.onlyDevice = None
 
-    def isSuspect(self, device: int) -> bool:
-        """Whether a device failed so often in a row that it should be set aside."""
-        return self._devices[device].failures >= FAILURES_PER_DEVICE
+    def suspicion(self, device: int) -> str:
+        """Why a device should be set aside; empty where it should not."""
+        state = self._devices[device]
+        if state.refuted >= REFUTED_PER_DEVICE:
+            return "%d units that failed on it went well elsewhere" % state.refuted
+        if state.failures >= FAILURES_PER_DEVICE:
+            return "its units failed %d times in a row" % state.failures
+        return ""
 
-    def _end(self, device: int) -> _DeviceState:
+    def _end(self, device: int) -> Unit:
         state = self._devices[device]
         if state.running is None:
             raise ValueError("no unit runs on device %d" % device)
-        state.running = None
-        return state
+        unit, state.running, state.retry = state.running, None, None
+        return unit
+
+    def _putBack(self, unit: Unit, device: int, rest: Sequence[Rectangle]) -> None:
+        """Plans for what a unit left; the rest of a begun row stays on the device that began it."""
+        for rectangle in rest:
+            if rectangle.solutionCount < unit.solutionCount:
+                self._retries.append(_Retry(rectangle, 1, onlyDevice=device))
+            else:
+                self._free.append(rectangle)
 
     def _failedPair(
-        self, unit: Unit, device: int, rest: List[Rectangle], pair: Pair
+        self, unit: Unit, device: int, rest: Sequence[Rectangle], pair: Pair
     ) -> List[Rectangle]:
+        """The client died at a known pair: the pair alone is tried again, the rest goes on."""
         single = Rectangle(pair[0], 1, pair[1], 1)
-        for whole in rest:
-            if whole.holds(pair):
-                self._free += subtract(whole, single)
-            else:
-                self._free.append(whole)
+        lost = []
         deaths = self._deaths[pair] = self._deaths.get(pair, 0) + 1
         if deaths >= TRIES_PER_PAIR or (deaths > 1 and len(self.devices) < 2):
             self.givenUp.append((single, unit))
-            return [single]
-        if deaths == 1:
+            lost = [single]
+        elif deaths == 1:
             self._retries.append(_Retry(single, deaths + 1, onlyDevice=device))
         else:
-            self._retries.append(_Retry(single, deaths + 1, notDevice=device))
-        return []
+            self._retries.append(_Retry(single, deaths + 1, notDevice=device, judges=True))
+        self._putBack(unit, device, [left for whole in rest for left in subtract(whole, single)])
+        return lost
 
-    def _failedWhole(
-        self, unit: Unit, device: int, rest: List[Rectangle], progressed: bool
-    ) -> List[Rectangle]:
-        """Nobody knows which pair it was: another try of the rest, elsewhere if possible."""
-        attempt = 1 if progressed else unit.attempt + 1
-        if attempt > TRIES_PER_RECTANGLE:
-            self.givenUp += [(rectangle, unit) for rectangle in rest]
-            return rest
-        for rectangle in rest:
-            self._retries.append(_Retry(rectangle, attempt, notDevice=device))
+    def _failedWhole(self, unit: Unit, device: int, rectangle: Rectangle) -> List[Rectangle]:
+        """Nobody knows what it was: another try elsewhere if possible, then in halves."""
+        attempt = unit.attempt + 1
+        if rectangle.problemCount > 1 and attempt > TRIES_TOGETHER:
+            self._retries += [_Retry(half, 1, notDevice=device) for half in halve(rectangle)]
+        elif attempt > TRIES_PER_PAIR:
+            self.givenUp.append((rectangle, unit))
+            return [rectangle]
+        else:
+            self._retries.append(_Retry(rectangle, attempt, notDevice=device, judges=True))
         return []
 
     def _takeRetry(self, device: int) -> Optional[_Retry]:
         """The first retry that this device may take."""
         others = [other for other in self.devices if other != device]
         for index, retry in enumerate(self._retries):
-            if retry.onlyDevice not in (None, device):
+            if retry.onlyDevice != device and retry.onlyDevice in others:
                 continue
             if retry.notDevice == device and others:
                 continue
             return self._retries.pop(index)
         return None
 
-    def _takeFree(self) -> Optional[Rectangle]:
+    def _takeFree(self, device: int) -> Optional[Rectangle]:
         """Cuts the next rectangle out of what is free, around its most expensive problem."""
-        if not self._free:
+        if not self._free or self._awaitsVerdict(device):
             return None
         target = self._targetSeconds()
         index = max(range(len(self._free)), key=lambda at: self._heaviest(self._free[at])[0])
@@ -295,18 +340,26 @@ class Schedule:
         self._free[index : index + 1] = subtract(whole, chosen)
         return chosen
 
-    def _freeSeconds(self) -> float:
+    def _awaitsVerdict(self, device: int) -> bool:
+        """Whether other devices have yet to try so much of what failed here that it waits."""
+        if len(self.devices) < 2:
+            return False
+        tries = self._retries + [s.retry for s in self._devices.values() if s.retry is not None]
+        judging = [retry for retry in tries if retry.judges and retry.notDevice == device]
+        return len(judging) >= REFUTED_PER_DEVICE
+
+    def _seconds(self, rectangles: Sequence[Rectangle]) -> float:
         return sum(
             self._cost.rectangleSeconds(r.firstProblem, r.problemCount, r.solutionCount)
-            for r in self._free
+            for r in rectangles
         )
 
     def _targetSeconds(self) -> float:
-        left = self._freeSeconds()
-        share = SHARE * left / max(1, len(self.devices))
+        devices = max(1, len(self.devices))
+        share = SHARE * self._seconds(self._free) / devices
         # A step that is short beside the client's start is still spread over all devices.
-        least = min(self._cost.startSeconds / START_SHARE, self._fairShare)
-        return max(share, least)
+        fair = self._seconds(self._whole) / devices
+        return max(share, min(self._cost.startSeconds / START_SHARE, fair))
 
     def _heaviest(self, rectangle: Rectangle) -> Tuple[float, int]:
         """(seconds, problem) of the most expensive row; the first of equals."""
@@ -319,6 +372,7 @@ class Schedule:
     def _grow(self, whole: Rectangle, seed: int, target: float) -> Rectangle:
         """Adds neighbours to `seed`, the more expensive one first, until `target` seconds."""
         first, end = seed, seed + 1
+        target *= 1 + 1e-9  # a sum of equal parts is not short of itself for its rounding
         seconds = self._cost.pairSeconds(seed) * whole.solutionCount
         while first > whole.firstProblem or end < whole.endProblem:
             below = self._cost.pairSeconds(first - 1) if first > whole.firstProblem else -1.0

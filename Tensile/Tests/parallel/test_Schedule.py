@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: MIT
+"""The schedule against every order of success, failure, lost device and stop."""
+
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from Tensile.Parallel.Schedule import (
+    FAILURES_PER_DEVICE,
+    REFUTED_PER_DEVICE,
+    TRIES_PER_PAIR,
+    Rectangle,
+    Schedule,
+    halve,
+    rectangleOf,
+    subtract,
+)
+
+pytestmark = pytest.mark.unit
+
+
+class FakeCost:
+    """Seconds per pair from a list, repeated; starts cost what the test says."""
+
+    def __init__(self, seconds=(1.0,), startSeconds=0.0):
+        self.seconds = list(seconds)
+        self.startSeconds = startSeconds
+
+    def pairSeconds(self, problem):
+        return self.seconds[problem % len(self.seconds)]
+
+    def rectangleSeconds(self, first, count, solutions):
+        return solutions * sum(self.pairSeconds(p) for p in range(first, first + count))
+
+
+class EvenCost(FakeCost):
+    """The same for a table of any size: every pair takes as long as any other."""
+
+    def rectangleSeconds(self, first, count, solutions):
+        return self.seconds[0] * count * solutions
+
+
+def cells(*rectangles):
+    """The pairs of rectangles, as a list: a pair that is in two is there twice."""
+    return [
+        (problem, solution)
+        for r in rectangles
+        for problem in range(r.firstProblem, r.endProblem)
+        for solution in range(r.firstSolution, r.endSolution)
+    ]
+
+
+def makeSchedule(problems, solutions, devices, cost=None):
+    table = Rectangle(0, problems, 0, solutions)
+    return Schedule([table], range(devices), cost or FakeCost())
+
+
+def runAll(schedule, verdict, limit=10000):
+    """Runs a schedule to its end; verdict(device, unit) -> (done, deadPair), or None for success.
+
+    Suspects are set aside, as the loop does. Returns the units in the order of their starts.
+    """
+    units = []
+    while not schedule.finished:
+        started = False
+        for device in schedule.devices:
+            if schedule.suspicion(device):
+                schedule.setAside(device)
+                started = True
+                continue
+            unit = schedule.next(device)
+            if unit is not None:
+                units.append((device, unit))
+                started = True
+        assert started, "nobody has anything to do, and it is not finished"
+        assert len(units) < limit, "it does not end"
+        for device, unit in list(schedule.running.items()):
+            end = verdict(device, unit)
+            if end is None:
+                schedule.succeeded(device)
+            else:
+                schedule.failed(device, *end)
+    return units
+
+
+rectangles = st.builds(
+    Rectangle, st.integers(0, 6), st.integers(1, 6), st.integers(0, 6), st.integers(1, 6)
+)
+
+
+@given(rectangles, rectangles)
+def test_subtractLeavesTheOtherPairs(whole, part):
+    """What is left is every pair of the whole that is not in the part, once, in <= 4 rectangles."""
+    left = subtract(whole, part)
+    assert len(left) <= 4
+    assert all(r.pairs > 0 for r in left)
+    found = cells(*left)
+    assert len(found) == len(set(found))
+    assert set(found) == set(cells(whole)) - set(cells(part))
+
+
+@given(rectangles, rectangles)
+def test_subtractKeepsTableOrder(whole, part):
+    """The pieces come in the table's order: by first problem, then by first solution."""
+    left = subtract(whole, part)
+    assert left == sorted(left, key=lambda r: (r.firstProblem, r.firstSolution))
+
+
+@given(rectangles.filter(lambda r: r.problemCount > 1))
+def test_halveCutsBetweenRows(whole):
+    """Two parts, neither empty, together the whole."""
+    first, second = halve(whole)
+    assert cells(first, second) == cells(whole)
+    assert first.pairs and second.pairs
+
+
+class ScheduleMachine(RuleBasedStateMachine):
+    """Any order of events on a small table; a model of the cells beside it."""
+
+    @initialize(
+        problems=st.integers(1, 7),
+        solutions=st.integers(1, 6),
+        devices=st.integers(1, 4),
+        holes=st.lists(rectangles, max_size=2),
+        weights=st.lists(st.floats(1e-5, 100), min_size=1, max_size=7),
+        startSeconds=st.floats(0, 50),
+    )
+    def begin(self, problems, solutions, devices, holes, weights, startSeconds):
+        free = [Rectangle(0, problems, 0, solutions)]
+        for hole in holes:  # measured by an earlier run
+            free = [left for whole in free for left in subtract(whole, hole)]
+        self.table = set(cells(*free))
+        self.done = set()
+        self.deaths = {}
+        self.failures = 0
+        self.numbers = set()
+        self.schedule = Schedule(free, range(devices), FakeCost(weights, startSeconds))
+
+    def busy(self):
+        return sorted(self.schedule.running)
+
+    def idle(self):
+        return [d for d in self.schedule.devices if d not in self.schedule.running]
+
+    @precondition(lambda self: self.idle())
+    @rule(data=st.data())
+    def next(self, data):
+        device = data.draw(st.sampled_from(self.idle()))
+        before = list(self.schedule.leftOver)
+        unit = self.schedule.next(device)
+        if unit is None:
+            assert self.schedule.leftOver == before
+            return
+        assert unit.number not in self.numbers
+        assert self.schedule.running[device] == unit
+        assert set(cells(rectangleOf(unit))) <= set(cells(*before))
+        self.numbers.add(unit.number)
+
+    @precondition(lambda self: self.busy())
+    @rule(data=st.data())
+    def succeed(self, data):
+        device = data.draw(st.sampled_from(self.busy()))
+        self.done |= set(cells(rectangleOf(self.schedule.running[device])))
+        self.schedule.succeeded(device)
+
+    @precondition(lambda self: self.busy())
+    @rule(data=st.data())
+    def fail(self, data):
+        device = data.draw(st.sampled_from(self.busy()))
+        unit = self.schedule.running[device]
+        own = cells(rectangleOf(unit))
+        parts = data.draw(st.lists(st.sampled_from(own), max_size=3))
+        done = [_growIn(data, rectangleOf(unit), pair) for pair in parts]
+        deadPair = data.draw(st.none() | st.sampled_from(own) | st.just((99, 99)))
+        self._fail(device, unit, done, deadPair)
+
+    def _fail(self, device, unit, done, deadPair):
+        left = set(cells(rectangleOf(unit))) - set(cells(*done))
+        lost = self.schedule.failed(device, done, deadPair)
+        self.done |= set(cells(*done)) & set(cells(rectangleOf(unit)))
+        self.failures += 1
+        assert set(cells(*lost)) <= left
+        if deadPair in left:
+            self.deaths[deadPair] = self.deaths.get(deadPair, 0) + 1
+            assert self.deaths[deadPair] <= TRIES_PER_PAIR
+        # A named pair is given up alone; what nobody can pin down costs one row, no neighbour.
+        assert all(r.problemCount == 1 for r in lost)
+        assert deadPair not in left or cells(*lost) in ([], [deadPair])
+
+    @precondition(lambda self: len(self.schedule.devices) > 1)
+    @rule(data=st.data())
+    def setAside(self, data):
+        device = data.draw(st.sampled_from(self.schedule.devices))
+        self.schedule.setAside(device)
+        assert device not in self.schedule.devices
+
+    @precondition(lambda self: not self.schedule.finished)
+    @rule(luck=st.integers(0, 3))
+    def stop(self, luck):
+        if luck == 0:  # else most runs would be stopped before they are interesting
+            self.schedule.stop()
+            assert all(self.schedule.next(device) is None for device in self.idle())
+
+    @invariant()
+    def everyPairIsInOnePlace(self):
+        places = list(self.done)
+        places += cells(*self.schedule.leftOver)
+        places += cells(*(rectangle for rectangle, _ in self.schedule.givenUp))
+        places += cells(*(rectangleOf(unit) for unit in self.schedule.running.values()))
+        assert len(places) == len(set(places)), "a pair is in two places"
+        assert set(places) == self.table, "a pair is lost"
+
+    @invariant()
+    def finishedMeansNothingRuns(self):
+        if self.schedule.finished:
+            assert not self.schedule.running
+
+    def teardown(self):
+        """Whatever happened so far: with failures from here on, too, the run comes to an end."""
+        if not hasattr(self, "schedule"):
+            return
+        bound = 40 + 10 * len(self.table) ** 2
+        turn = 0
+        while not self.schedule.finished:
+            for device in self.idle():
+                self.schedule.next(device)
+            assert self.schedule.running, "idle devices, work left, and nothing is handed out"
+            for device, unit in list(self.schedule.running.items()):
+                turn += 1
+                pair = (unit.firstProblem, unit.firstSolution)
+                kind = (turn + unit.number) % 4
+                if kind == 0:
+                    self.done |= set(cells(rectangleOf(unit)))
+                    self.schedule.succeeded(device)
+                else:
+                    self._fail(device, unit, [], pair if kind == 1 else None)
+            assert turn < bound, "it does not end"
+        self.everyPairIsInOnePlace()
+
+
+def _growIn(data, whole, pair):
+    """Some rectangle in `whole` that begins at `pair`."""
+    problems = data.draw(st.integers(1, whole.endProblem - pair[0]))
+    solutions = data.draw(st.integers(1, whole.endSolution - pair[1]))
+    return Rectangle(pair[0], problems, pair[1], solutions)
+
+
+TestScheduleMachine = ScheduleMachine.TestCase
+TestScheduleMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("problems, devices", [(8, 4), (7, 4), (1, 4), (3, 2), (64, 8)])
+def test_shortStepIsSpreadOverAllDevices(problems, devices):
+    """A step that is short beside the client's start still gives every device a unit at once."""
+    schedule = makeSchedule(problems, 5, devices, FakeCost([0.1 / 3], startSeconds=1000))
+    first = [schedule.next(device) for device in range(devices)]
+    assert sum(unit is not None for unit in first) == min(problems, devices)
+
+
+@pytest.mark.parametrize("problems, devices", [(8, 4), (12, 4), (64, 8), (30, 3)])
+def test_equalShortShares(problems, devices):
+    """Equal problems that divide evenly make one unit a device: no start is paid twice."""
+    schedule = makeSchedule(problems, 7, devices, FakeCost([0.1 / 3], startSeconds=1000))
+    assert len(runAll(schedule, lambda device, unit: None)) == devices
+
+
+def test_shortStepIsSpreadByWhatWasLearned():
+    """The fair share counts in learned seconds: an estimate that was far too high changes nothing.
+
+    The schedule begins with estimates 1000 times too long; what is left is then short.
+    """
+    cost = FakeCost([1.0], startSeconds=1.0)
+    schedule = makeSchedule(100, 1, 2, cost)
+    schedule.next(0)
+    schedule.succeeded(0)
+    left = sum(r.pairs for r in schedule.leftOver)
+    cost.seconds = [1e-3]
+    sizes = [schedule.next(device).pairs for device in (0, 1)]
+    assert sizes[0] < left and sizes[1] > 0
+
+
+def test_unitSizesShrink():
+    """Units of a long step get smaller as it goes on, so that all devices end together."""
+    schedule = makeSchedule(500, 3, 4, FakeCost([1.0], startSeconds=0.1))
+    sizes = [unit.pairs for _, unit in runAll(schedule, lambda device, unit: None)]
+    assert all(later <= earlier for earlier, later in zip(sizes, sizes[1:]))
+    assert sizes[0] > 10 * sizes[-1]
+
+
+def test_expensiveProblemsFirst():
+    """The most expensive problem is in the first unit, wherever it stands in the list."""
+    weights = [1.0] * 50
+    weights[37] = 1000.0
+    schedule = makeSchedule(50, 2, 2, FakeCost(weights))
+    unit = schedule.next(0)
+    assert unit.firstProblem <= 37 <= unit.lastProblem
+
+
+def test_pairThatKillsIsTriedThreeTimesOnTwoDevices():
+    """A killing pair: once more on its device, once on another, then given up; the rest is done."""
+    schedule = makeSchedule(6, 4, 2)
+    killer, tried, done = (2, 1), [], []
+
+    def verdict(device, unit):
+        area = rectangleOf(unit)
+        if not area.holds(killer):
+            done.extend(cells(area))
+            return None
+        tried.append((device, unit.pairs))
+        before = [pair for pair in cells(area) if pair < killer]
+        done.extend(before)
+        return [Rectangle(p, 1, s, 1) for p, s in before], killer
+
+    runAll(schedule, verdict)
+    assert [pairs for _, pairs in tried[1:]] == [1, 1]
+    assert tried[0][0] == tried[1][0] != tried[2][0]
+    assert [rectangle for rectangle, _ in schedule.givenUp] == [Rectangle(2, 1, 1, 1)]
+    assert sorted(done) == sorted(set(cells(Rectangle(0, 6, 0, 4))) - {killer})
+
+
+def test_pairThatKillsOnTheOnlyDeviceIsTriedTwice():
+    """Without another device the second death is the last."""
+    schedule = makeSchedule(1, 1, 1)
+    units = runAll(schedule, lambda device, unit: ([], (0, 0)))
+    assert len(units) == 2
+    assert [rectangle for rectangle, _ in schedule.givenUp] == [Rectangle(0, 1, 0, 1)]
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])
+@pytest.mark.parametrize("killers", [{0}, {0, 1, 2, 3}, {3, 9}, set(range(10))])
+def test_solutionThatKillsEverywhereCostsNoDevice(devices, killers):
+    """A kernel that kills every client, on each problem, is no fault of the devices."""
+    problems, solutions = 12, 10
+    schedule = makeSchedule(problems, solutions, devices)
+    runAll(schedule, killedBy(killers))
+    assert schedule.devices == list(range(devices))
+    assert not schedule.leftOver
+    lost = cells(*(rectangle for rectangle, _ in schedule.givenUp))
+    assert sorted(lost) == [(p, s) for p in range(problems) for s in sorted(killers)]
+
+
+def killedBy(solutions, name=True):
+    """A client that dies at these solutions; its rows so far and the begun row are kept."""
+
+    def verdict(device, unit):
+        own = cells(rectangleOf(unit))
+        at = next((i for i, pair in enumerate(own) if pair[1] in solutions), None)
+        if at is None:
+            return None
+        done = [Rectangle(p, 1, s, 1) for p, s in own[:at]] if name else []
+        return done, own[at] if name else None
+
+    return verdict
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_problemThatCannotEvenStartCostsNoOther(devices):
+    """A problem that ends the client before its first pair (no memory) is found by halving."""
+    schedule = makeSchedule(40, 3, devices, FakeCost([1.0], startSeconds=1000))
+
+    def verdict(device, unit):
+        return ([], None) if unit.firstProblem <= 11 <= unit.lastProblem else None
+
+    runAll(schedule, verdict)
+    assert schedule.devices == list(range(devices))
+    lost = cells(*(rectangle for rectangle, _ in schedule.givenUp))
+    assert sorted(lost) == [(11, s) for s in range(3)]
+    assert not schedule.leftOver
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_brokenDeviceIsSetAside(named):
+    """Units that fail on one device and go well on the others: that device goes, no pair does."""
+    schedule = makeSchedule(60, 4, 3)
+
+    def verdict(device, unit):
+        pair = (unit.firstProblem, unit.firstSolution)
+        return ([], pair if named else None) if device == 1 else None
+
+    units = runAll(schedule, verdict)
+    assert schedule.devices == [0, 2]
+    assert not schedule.givenUp and not schedule.leftOver
+    # It is not fed for ever: it waits for what the others make of its failures.
+    assert sum(device == 1 for device, _ in units) <= 4 * REFUTED_PER_DEVICE
+
+
+def test_allDevicesBrokenEndsTheRun():
+    """Where nothing works anywhere the run ends after a bounded number of starts, losing nothing."""
+    schedule = makeSchedule(50, 5, 3)
+    units = runAll(schedule, lambda device, unit: ([], None))
+    assert schedule.devices == []
+    assert len(units) <= 3 * (FAILURES_PER_DEVICE + 1)
+    given = [rectangle for rectangle, _ in schedule.givenUp]
+    assert sorted(cells(*schedule.leftOver, *given)) == cells(Rectangle(0, 50, 0, 5))
+
+
+def test_restOfBegunRowStaysOnItsDevice():
+    """A size is judged on one device: what is left of a begun row is not given to another."""
+    schedule = makeSchedule(2, 10, 2)
+    unit = schedule.next(0)
+    row = unit.firstProblem
+    schedule.failed(0, [Rectangle(row, 1, 0, 4)], (row, 4))
+    other = schedule.next(1)
+    assert row not in range(other.firstProblem, other.lastProblem + 1)
+    again = [schedule.next(0)]
+    schedule.succeeded(0)
+    again.append(schedule.next(0))
+    assert [(u.firstProblem, u.firstSolution, u.solutionCount) for u in again] == [
+        (row, 4, 1),
+        (row, 5, 5),
+    ]
+
+
+def test_deviceSetAsideWhileItRuns():
+    """Work that only a lost device was to take goes to the others, even if it fails afterwards."""
+    schedule = makeSchedule(1, 3, 2)
+    schedule.next(0)
+    schedule.setAside(0)
+    schedule.failed(0, [], (0, 0))
+    done = [rectangleOf(unit) for _, unit in runAll(schedule, lambda device, unit: None)]
+    assert sorted(cells(*done)) == cells(Rectangle(0, 1, 0, 3))
+
+
+def test_deadPairThatWasMeasuredIsNotTakenOut():
+    """A pair that the results hold cannot be the one that killed the client."""
+    schedule = makeSchedule(2, 2, 1)
+    unit = schedule.next(0)
+    schedule.failed(0, [rectangleOf(unit)], (0, 0))
+    done = [rectangleOf(unit)] + [rectangleOf(u) for _, u in runAll(schedule, lambda d, u: None)]
+    assert sorted(cells(*done)) == cells(Rectangle(0, 2, 0, 2))
+
+
+def test_stopHandsOutNothingAndKeepsTheRest():
+    """After a stop what runs may end; the rest is left over, not lost."""
+    schedule = makeSchedule(10, 2, 2)
+    unit = schedule.next(0)
+    schedule.stop()
+    assert schedule.next(1) is None and not schedule.finished
+    schedule.succeeded(0)
+    assert schedule.finished
+    assert sorted(cells(rectangleOf(unit), *schedule.leftOver)) == cells(Rectangle(0, 10, 0, 2))
+
+
+def test_wrongCallsAreRefused():
+    """Two units on one device, or the end of one that does not run, are the caller's mistakes."""
+    schedule = makeSchedule(10, 2, 2)
+    schedule.next(0)
+    with pytest.raises(ValueError, match="already runs"):
+        schedule.next(0)
+    with pytest.raises(ValueError, match="no unit runs"):
+        schedule.succeeded(1)
+    with pytest.raises(ValueError, match="no unit runs"):
+        schedule.failed(1, [])
+
+
+def test_unitNumbersGoOn():
+    """A resumed step numbers its units from where the journal ends."""
+    schedule = Schedule([Rectangle(0, 4, 0, 1)], [0], FakeCost(), firstUnit=17)
+    numbers = [unit.number for _, unit in runAll(schedule, lambda device, unit: None)]
+    assert numbers == list(range(17, 17 + len(numbers)))
+
+
+def test_largeTableIsNeverAListOfPairs():
+    """100,000 problems x 10,000 solutions: what is kept is a few rectangles, never 10^9 pairs."""
+    schedule = makeSchedule(100_000, 10_000, 8, EvenCost([1e-4], startSeconds=1.0))
+    for turn in range(24):
+        device = turn % 8
+        if device in schedule.running:
+            schedule.succeeded(device)
+        assert schedule.next(device) is not None
+        assert len(schedule.leftOver) <= turn + 2
+        assert _reachable(schedule) < 1000
+    for device in range(8):  # failures leave a few more rectangles each, and no more
+        unit = schedule.running[device]
+        half = Rectangle(unit.firstProblem, unit.problemCount // 2, 0, 10_000)
+        schedule.failed(device, [half], (half.endProblem, 5000))
+    assert len(schedule.leftOver) <= 26 + 4 * 8
+    assert _reachable(schedule) < 2000
+
+
+def _reachable(schedule):
+    """How many objects the schedule's own state holds."""
+    seen = set()
+    todo = [vars(schedule)]
+    while todo:
+        thing = todo.pop()
+        if id(thing) in seen or sys.getsizeof(thing) == 0:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, dict):
+            todo += list(thing.keys()) + list(thing.values())
+        elif isinstance(thing, (list, tuple, set)):
+            todo += list(thing)
+        elif hasattr(thing, "__dict__"):
+            todo.append(vars(thing))
+    return len(seen)
