@@ -119,8 +119,7 @@ def testHiddenFunctionsPickleIntoMultiprocessing(overlaid, method):
             with context.Pool(1) as pool:
                 call = Parallel.pcallWithGlobalParamsMultiArg
                 print(pool.apply(call, (divmod, (7, 2), parameters)))
-        """
-        % method,
+        """ % method,
     )
     assert "(3, 1)" in output
 
@@ -221,9 +220,7 @@ def testScriptsFindUsBesideAnotherTensileOnThePath(tmp_path):
     (other / "Tensile").mkdir(parents=True)
     (other / "Tensile" / "__init__.py").write_text("raise RuntimeError('the wrong Tensile')\n")
     script = tmp_path / "useScript.py"
-    script.write_text(
-        textwrap.dedent(
-            """
+    script.write_text(textwrap.dedent("""
             import runpy
             if __name__ == "__main__":
                 runpy.run_path(%r, run_name="notMain")
@@ -231,10 +228,7 @@ def testScriptsFindUsBesideAnotherTensileOnThePath(tmp_path):
                 from Tensile.Parallel.Types import Unit
                 with ProcessPoolExecutor(max_workers=1) as executor:
                     print(executor.submit(Unit, 1, 0, 1, 0, 1).result())
-            """
-            % str(ROOT / "Tensile" / "bin" / "TensileParallelClient")
-        )
-    )
+            """ % str(ROOT / "Tensile" / "bin" / "TensileParallelClient")))
     result = subprocess.run(
         [sys.executable, str(script)],
         env=dict(os.environ, PYTHONPATH=str(other)),
