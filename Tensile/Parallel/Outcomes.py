@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import List, Optional, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
 from .ClientConfig import readClientConfig
 from .ClientOutput import PairLine, readPairs
@@ -57,9 +57,11 @@ def examine(job: Job, end: ClientExit) -> UnitResult:
         job.passes,
         range(job.written, job.written + job.unit.problemCount),
     )
-    output = _readOutput(job, check) if end.status != 0 or _needsOutput(job, check) else _Output()
-    pieces = _pieces(job, check, output)
+    output = _readOutput(job) if end.status != 0 or _needsOutput(job, check) else _Output()
+    pieces = _pieces(job, end, check, output)
     kind, message, lastPair = _judge(job, end, check, output)
+    if kind in (CRASHED, HUNG):
+        output.keepOnly(pieces)  # the other pairs are measured again, and judged then
     outcome = Outcome(
         job.unit,
         job.device.ordinal,
@@ -74,8 +76,9 @@ def examine(job: Job, end: ClientExit) -> UnitResult:
         outcome,
         pieces,
         validationFailures=output.invalid,
-        rejected=output.rejected,
-        failures=tuple(output.failures),
+        rejected=len(output.rejected),
+        failedPairs=len(output.failed),
+        failures=output.failures(),
         tail=readTail(job.file(".log")),
         startSeconds=end.startSeconds,
     )
@@ -108,15 +111,55 @@ def readTail(path: str) -> str:
 
 
 class _Output:
-    """What the client's log says about the unit's pairs."""
+    """What the client's log says about the unit's pairs; those are in the step's indices."""
 
     def __init__(self) -> None:
         self.ready = False
         self.last: Optional[PairLine] = None
         self.current: List[PairLine] = []  # the pairs of the last problem that was begun
-        self.invalid = 0
-        self.rejected = 0
-        self.failures: List[PairFailure] = []
+        self.rejected: Set[Tuple[int, int]] = set()
+        self.failed: Dict[Tuple[int, int], str] = {}  # the listed ones with the client's word
+        self._wrong: Dict[Tuple[int, int], int] = {}  # how often the result was wrong
+
+    @property
+    def invalid(self) -> int:
+        """How many results were wrong, each pass counted, as the client's exit status does."""
+        return sum(self._wrong.values())
+
+    def add(self, at: Tuple[int, int], pair: PairLine) -> None:
+        """Takes note of the pair `at` (problem, solution)."""
+        if self.last is None or pair.problem != self.last.problem:
+            self.current = []
+        self.current.append(pair)
+        self.last = pair
+        if pair.valid:
+            return
+        if pair.rejected:
+            self.rejected.add(at)
+            return
+        if pair.validation.startswith("FAILED"):
+            self._wrong[at] = self._wrong.get(at, 0) + 1
+        listed = len(self.failed) < MAX_LISTED_FAILURES
+        text = pair.message or "%s, time %s us" % (pair.validation, pair.timeText)
+        self.failed.setdefault(at, text if listed else "")
+
+    def failures(self) -> Tuple[PairFailure, ...]:
+        """The failed pairs that are listed."""
+        return tuple(PairFailure(*at, text) for at, text in self.failed.items() if text)
+
+    def keepOnly(self, pieces: Tuple[Piece, ...]) -> None:
+        """Forgets the judgement of pairs that are in none of the pieces."""
+
+        def held(at: Tuple[int, int]) -> bool:
+            return any(
+                0 <= at[0] - piece.firstProblem < piece.problemCount
+                and 0 <= at[1] - piece.firstSolution < piece.solutionCount
+                for piece in pieces
+            )
+
+        self.rejected = {at for at in self.rejected if held(at)}
+        self.failed = {at: text for at, text in self.failed.items() if held(at)}
+        self._wrong = {at: count for at, count in self._wrong.items() if held(at)}
 
 
 def _needsOutput(job: Job, check: ShardCheck) -> bool:
@@ -131,26 +174,17 @@ def _needsOutput(job: Job, check: ShardCheck) -> bool:
         return True
 
 
-def _readOutput(job: Job, check: ShardCheck) -> _Output:
+def _readOutput(job: Job) -> _Output:
+    unit = job.unit
     output = _Output()
     output.ready = _isReady(job.file(".log"))
     for pair in readPairs(job.file(".log")):
-        if output.last is None or pair.problem != output.last.problem:
-            output.current = []
-        output.current.append(pair)
-        output.last = pair
-        if pair.valid:
-            continue
-        if pair.rejected:
-            output.rejected += 1
-            continue
-        if pair.validation.startswith("FAILED"):
-            output.invalid += 1
-        if len(output.failures) < MAX_LISTED_FAILURES:
-            problem = pair.problem - job.written + job.unit.firstProblem
-            message = "%s, time %s us" % (pair.validation, pair.timeText)
-            solution = pair.solution - job.firstColumn
-            output.failures.append(PairFailure(problem, solution, message))
+        problem = pair.problem - job.written + unit.firstProblem
+        solution = pair.solution - job.firstColumn
+        inside = unit.firstProblem <= problem <= unit.lastProblem
+        if inside and unit.firstSolution <= solution <= unit.lastSolution:
+            output.add((problem, solution), pair)
+        # Anything else only looks like a line about one of the unit's pairs.
     return output
 
 
@@ -163,14 +197,15 @@ def _isReady(path: str) -> bool:
         return False
 
 
-def _pieces(job: Job, check: ShardCheck, output: _Output) -> Tuple[Piece, ...]:
-    """The complete rows, and the begun row as far as the log has it."""
+def _pieces(job: Job, end: ClientExit, check: ShardCheck, output: _Output) -> Tuple[Piece, ...]:
+    """The complete rows, and the begun row of a client that was cut short as the log has it."""
     unit = job.unit
     pieces = []
     if check.whole:
         pieces.append(_piece(job, ".csv", unit.firstProblem, check.whole, unit.solutionCount))
     # With several passes a row's pairs are spread over the log; such a row is measured again.
-    if check.whole < unit.problemCount and job.passes == 1 and output.current:
+    cutShort = (end.hung or end.status != 0) and job.passes == 1
+    if check.whole < unit.problemCount and cutShort and output.current:
         local = job.written + check.whole
         if output.current[0].problem == local:  # the log is about the row that is not complete
             held = _salvageRow(job, check, output.current, unit.firstProblem + check.whole)
@@ -237,11 +272,11 @@ def _judge(
     status = end.status
     if status is None:
         return FAILED, _firstLine(readTail(job.file(".log"))) or "the client did not start", None
-    running = _runningPair(job, output)
+    running = _runningPair(job, check, output)
     if end.hung:
         return HUNG, "no line from the client for %.0f s" % (job.silenceSeconds or 0), running
-    explained = status == 0 or status == min(255, output.invalid) or status < 128
-    if check.finished and explained:
+    # 128 and above can be a signal or a count of wrong results.
+    if check.finished and (status < 128 or status == min(255, output.invalid)):
         return MEASURED, "", None
     if status >= 128:
         return CRASHED, "the client crashed (%s)" % describeExit(status), running
@@ -251,16 +286,24 @@ def _judge(
     return FAILED, message % (describeExit(status), check.problem or "rows are missing"), running
 
 
-def _runningPair(job: Job, output: _Output) -> Optional[Tuple[int, int]]:
-    """The pair after the last one that the log reports, in the client's order."""
+def _runningPair(job: Job, check: ShardCheck, output: _Output) -> Optional[Tuple[int, int]]:
+    """The pair after the last one that the log reports, in the client's order.
+
+    The log may be terse (log-level, PrintWinnersOnly): no pair of a complete row is named.
+    """
     unit = job.unit
-    if output.last is None:
-        return (unit.firstProblem, unit.firstSolution) if output.ready else None
-    problem = output.last.problem - job.written + unit.firstProblem
-    solution = output.last.solution - job.firstColumn + 1
-    if solution > unit.lastSolution:
-        problem, solution = problem + 1, unit.firstSolution
-    return (problem, solution) if problem <= unit.lastProblem else None
+    pair = (unit.firstProblem + check.whole, unit.firstSolution)
+    if output.last is not None:
+        problem = output.last.problem - job.written + unit.firstProblem
+        solution = output.last.solution - job.firstColumn + 1
+        if solution > unit.lastSolution:
+            problem, solution = problem + 1, unit.firstSolution
+        if problem > unit.lastProblem and output.last.run + 1 < job.passes:
+            problem = unit.firstProblem
+        pair = max(pair, (problem, solution))
+    elif not output.ready:
+        return None
+    return pair if pair[0] <= unit.lastProblem else None
 
 
 def _firstLine(text: str) -> str:
@@ -273,13 +316,17 @@ def _examineWhole(job: Job, end: ClientExit) -> UnitResult:
     kind, message = MEASURED, ""
     if end.status is None:
         kind, message = FAILED, _firstLine(tail) or "the client did not start"
-    elif end.status >= 128:
-        kind, message = CRASHED, "the client crashed (%s)" % describeExit(end.status)
     elif end.hung:
         kind, message = HUNG, "no line from the client for %.0f s" % (job.silenceSeconds or 0)
+    elif end.status >= 128 and end.status != min(255, _countInvalid(job)):
+        kind, message = CRASHED, "the client crashed (%s)" % describeExit(end.status)
     elif not os.path.exists(job.file(".csv")):
         kind, message = FAILED, "the client (%s) wrote no results" % describeExit(end.status)
     outcome = Outcome(
         job.unit, job.device.ordinal, kind, end.status, end.started, end.ended, message=message
     )
     return UnitResult(outcome, (), tail=tail, startSeconds=end.startSeconds)
+
+
+def _countInvalid(job: Job) -> int:
+    return sum(pair.validation.startswith("FAILED") for pair in readPairs(job.file(".log")))

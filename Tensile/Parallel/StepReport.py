@@ -98,9 +98,9 @@ class StepReport:
         pairs = sum(p.problemCount * p.solutionCount for p in result.pieces)
         self._pieces += result.pieces
         self._validationFailures += result.validationFailures
-        self._counts["measured"] += pairs - result.rejected - len(result.failures)
+        self._counts["measured"] += pairs - result.rejected - result.failedPairs
         self._counts["rejected"] += result.rejected
-        self._counts["failed"] += len(result.failures)
+        self._counts["failed"] += result.failedPairs
         self._busy[outcome.device] = self._busy.get(outcome.device, 0.0) + outcome.seconds
         self._data["units"].append(
             {

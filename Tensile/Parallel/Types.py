@@ -240,7 +240,8 @@ class UnitResult:
         pieces: the rectangles that were measured, complete and checked.
         validationFailures: pairs whose result was wrong.
         rejected: pairs that the client's own predicates refused; no failure.
-        failures: pairs that failed while the client went on.
+        failedPairs: how many pairs failed while the client went on.
+        failures: those of them that are listed (there may be too many).
         tail: the client's last lines.
         startSeconds: what the client took before its first pair; None where unknown.
     """
@@ -249,6 +250,7 @@ class UnitResult:
     pieces: Tuple[Piece, ...]
     validationFailures: int = 0
     rejected: int = 0
+    failedPairs: int = 0
     failures: Tuple[PairFailure, ...] = ()
     tail: str = ""
     startSeconds: Optional[float] = None
