@@ -285,7 +285,7 @@ def testNothingOfTheHostOutlivesUs(standIn, tmp_path, number):
     (Path(standIn.tree) / "Tensile" / "Tensile.py").write_text(LONG_LIVED)
     pids = tmp_path / "pids"
     script = tmp_path / "front.py"
-    script.write_text(textwrap.dedent("""
+    code = """
             import os, sys
             sys.path[:0] = %r
             from Tensile.Parallel.Host import findHost, hostCommand
@@ -295,7 +295,9 @@ def testNothingOfTheHostOutlivesUs(standIn, tmp_path, number):
             with open(%r, "wb", buffering=0) as log:
                 end = runHost(command, os.environ, log)
             sys.exit(128 + (end.signal or 0))
-            """ % (sys.path, standIn.tree, str(pids), str(tmp_path / "log"))))
+            """
+    code %= (sys.path, standIn.tree, str(pids), str(tmp_path / "log"))
+    script.write_text(textwrap.dedent(code))
     front = subprocess.Popen([sys.executable, str(script)])
     try:
         waitFor(pids.exists)
@@ -334,7 +336,7 @@ def testRealTreesKnowDeviceList(request, tmp_path):
     for root in roots:
         host = findHost({}, root)
         assert host.version and not host.standIn
-        code = textwrap.dedent("""
+        code = """
             import sys
             sys.path.insert(0, %r)
             import HostBootstrap
@@ -347,6 +349,8 @@ def testRealTreesKnowDeviceList(request, tmp_path):
             common.globalParameters["PrebuiltClient"] = "/launcher"
             ClientExecutable.getClientExecutable(*"xyz"[: 3 if "Common/" in repr(common) else 0])
             print(ClientExecutable.getClientExecutable.__module__, "knows DeviceList")
-            """ % (os.path.dirname(os.path.abspath(Host.__file__)), host.tree))
-        output = subprocess.check_output([sys.executable, "-c", code], text=True)
+            """
+        code %= (os.path.dirname(os.path.abspath(Host.__file__)), host.tree)
+        command = [sys.executable, "-c", textwrap.dedent(code)]
+        output = subprocess.check_output(command, text=True)
         assert "Tensile.ClientExecutable knows DeviceList" in output

@@ -192,15 +192,15 @@ def recordingHost(host, tmp_path):
     tree = tmp_path / "tree"
     shutil.copytree(HERE / "host", tree, ignore=shutil.ignore_patterns("__pycache__"))
     tree = tree / Path(host).name
-    record = textwrap.dedent("""
+    record = """
         import json, os, sys
         def main():
             with open(os.environ["RECORD"], "w") as stream:
                 devices = os.environ.get("TENSILE_EMULATED_DEVICES")
                 json.dump([sys.argv, os.getpid(), devices], stream)
             sys.exit(int(os.environ.get("RECORD_EXIT", "0")))
-        """)
-    (tree / "Tensile" / "Tensile.py").write_text(record)
+        """
+    (tree / "Tensile" / "Tensile.py").write_text(textwrap.dedent(record))
     return str(tree)
 
 

@@ -388,7 +388,7 @@ def test_brokenDeviceIsSetAside(named):
 
 
 def test_allDevicesBrokenEndsTheRun():
-    """Where nothing works anywhere the run ends after a bounded number of starts, losing nothing."""
+    """Where nothing works anywhere the run ends after a bounded number of starts."""
     schedule = makeSchedule(50, 5, 3)
     units = runAll(schedule, lambda device, unit: ([], None))
     assert schedule.devices == []

@@ -106,9 +106,7 @@ def testHiddenFunctionsPickleIntoLoky(overlaid):
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def testHiddenFunctionsPickleIntoMultiprocessing(overlaid, method):
     """The same for multiprocessing's two ways to start a process."""
-    output = runPython(
-        overlaid,
-        """
+    code = """
         import multiprocessing
         import Tensile.Common as Common
         import Tensile.Parallel as Parallel
@@ -119,8 +117,8 @@ def testHiddenFunctionsPickleIntoMultiprocessing(overlaid, method):
             with context.Pool(1) as pool:
                 call = Parallel.pcallWithGlobalParamsMultiArg
                 print(pool.apply(call, (divmod, (7, 2), parameters)))
-        """ % method,
-    )
+        """
+    output = runPython(overlaid, code % method)
     assert "(3, 1)" in output
 
 
@@ -220,7 +218,7 @@ def testScriptsFindUsBesideAnotherTensileOnThePath(tmp_path):
     (other / "Tensile").mkdir(parents=True)
     (other / "Tensile" / "__init__.py").write_text("raise RuntimeError('the wrong Tensile')\n")
     script = tmp_path / "useScript.py"
-    script.write_text(textwrap.dedent("""
+    code = """
             import runpy
             if __name__ == "__main__":
                 runpy.run_path(%r, run_name="notMain")
@@ -228,7 +226,9 @@ def testScriptsFindUsBesideAnotherTensileOnThePath(tmp_path):
                 from Tensile.Parallel.Types import Unit
                 with ProcessPoolExecutor(max_workers=1) as executor:
                     print(executor.submit(Unit, 1, 0, 1, 0, 1).result())
-            """ % str(ROOT / "Tensile" / "bin" / "TensileParallelClient")))
+            """
+    code %= str(ROOT / "Tensile" / "bin" / "TensileParallelClient")
+    script.write_text(textwrap.dedent(code))
     result = subprocess.run(
         [sys.executable, str(script)],
         env=dict(os.environ, PYTHONPATH=str(other)),
