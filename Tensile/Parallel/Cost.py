@@ -29,6 +29,7 @@ PAIR_OVERHEAD_SECONDS = 31e-6
 INIT_SECONDS_PER_ELEMENT = 16e-9
 VALIDATION_SECONDS_PER_MAC = 65e-9
 DEFAULT_START_SECONDS = 0.2
+LEAST_START_SECONDS = 0.01
 
 _TYPE_BYTES = {
     "Half": 2,
@@ -65,10 +66,12 @@ class Cost:
         sizes = [size.sizes for size in config.sizes] or [(1,)]
         self._model = [self._shape.pairSeconds(size) for size in sizes]
         self._initial = [self._shape.initSeconds(size) for size in sizes]
-        self._validation = [self._shape.validationSeconds(size) for size in sizes]
+        validation = [self._shape.validationSeconds(size) for size in sizes]
+        self._validationSums = [0.0, *accumulate(validation)]
         self._classes = [_sizeClass(seconds) for seconds in self._model]
         self._seen: Dict[int, List[float]] = {}  # size class -> [measured, modelled] seconds
         self._exact: Dict[int, float] = {}  # size -> measured seconds per pair
+        self._starts: List[float] = [0.0, 0.0]  # seconds, processes
         self._estimates: List[float] = []
         self._sums: List[float] = []
         self._rebuild()
@@ -85,7 +88,7 @@ class Cost:
             count: number of problems.
             solutions: number of solutions of each.
         """
-        return solutions * (self._sumTo(first + count) - self._sumTo(first))
+        return solutions * self._between(self._sums, first, count)
 
     def fixedSeconds(self, first: int, count: int) -> float:
         """Expected seconds of a client process beside its pairs: start, data and references.
@@ -93,13 +96,23 @@ class Cost:
         Data is initialised once, for the largest problem; validation's reference is computed once
         per problem and process.
         """
-        if count >= self._sizeCount:
-            chosen: Sequence[int] = range(self._sizeCount)
-        else:
-            chosen = [p % self._sizeCount for p in range(first, first + count)]
-        initial = max(self._initial[size] for size in chosen)
-        validation = sum(self._validation[size] for size in chosen) if self._shape.validates else 0
-        return self.startSeconds + initial + validation
+        return (
+            self.startSeconds
+            + self._initialSeconds(first, count)
+            + self._between(self._validationSums, first, count)
+        )
+
+    def observeStart(self, first: int, count: int, seconds: float) -> None:
+        """Learns from the start of a client.
+
+        Args:
+            first: first problem of its unit (global index).
+            count: number of problems.
+            seconds: from its start until it was ready for the first pair.
+        """
+        self._starts[0] += max(LEAST_START_SECONDS, seconds - self._initialSeconds(first, count))
+        self._starts[1] += 1
+        self.startSeconds = self._starts[0] / self._starts[1]
 
     def observe(self, first: int, count: int, solutions: int, seconds: float) -> None:
         """Learns from a finished unit.
@@ -142,9 +155,20 @@ class Cost:
         measured, modelled = self._seen[nearest]
         return measured / modelled
 
-    def _sumTo(self, problem: int) -> float:
-        rounds, size = divmod(problem, self._sizeCount)
-        return rounds * self._sums[-1] + self._sums[size]
+    def _initialSeconds(self, first: int, count: int) -> float:
+        """Expected seconds of the data initialisation of a unit with these problems."""
+        if count >= self._sizeCount:
+            return max(self._initial)
+        return max(self._initial[p % self._sizeCount] for p in range(first, first + count))
+
+    def _between(self, sums: Sequence[float], first: int, count: int) -> float:
+        """Sum over problems, whose list repeats that of the sizes; `sums` runs over the sizes."""
+
+        def upTo(problem: int) -> float:
+            rounds, size = divmod(problem, self._sizeCount)
+            return rounds * sums[-1] + sums[size]
+
+        return upTo(first + count) - upTo(first)
 
 
 class _ProblemShape:

@@ -56,13 +56,20 @@ class Journal:
             record: anything msgpack can hold.
 
         Raises:
-            OSError: the disk is full or broken; the record may then be torn, which readers ignore.
+            OSError: the disk is full or broken; what was written before is as it was.
         """
         payload = msgpack.packb(record, use_bin_type=True)
         data = memoryview(_PREFIX.pack(len(payload), zlib.crc32(payload)) + payload)
-        while data:
-            data = data[os.write(self._descriptor, data) :]
-        os.fdatasync(self._descriptor)
+        end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+            os.fdatasync(self._descriptor)
+        except OSError:
+            # Nothing after a torn record would be read, so none may stay where more could follow.
+            os.ftruncate(self._descriptor, end)
+            os.lseek(self._descriptor, end, os.SEEK_SET)
+            raise
         self.records.append(record)
 
     def close(self) -> None:

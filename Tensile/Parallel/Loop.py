@@ -255,6 +255,7 @@ class Loop:
         unit, outcome = result.outcome.unit, result.outcome
         if result.startSeconds is None:
             return
+        self._cost.observeStart(unit.firstProblem, unit.problemCount, result.startSeconds)
         seconds = outcome.seconds - result.startSeconds
         self._cost.observe(unit.firstProblem, unit.problemCount, unit.solutionCount, seconds)
 

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: MIT
+"""The cost model: monotone where it must be, consistent with itself, and it learns."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from Tensile.Parallel.ClientConfig import readClientConfig
+from Tensile.Parallel.Cost import DEFAULT_START_SECONDS, Cost
+
+pytestmark = pytest.mark.unit
+
+CASES = [
+    "tensilelite-2024/full",
+    "tensilelite-2024/two-passes",
+    "tensilelite-2024/two-activations-two-biases",
+    "classic-4.44/full",
+]
+
+
+@pytest.fixture(scope="module")
+def makeCost(tmp_path_factory):
+    """A function: sizes and INI values -> a Cost of a small step."""
+    path = tmp_path_factory.mktemp("cost") / "ClientParameters.ini"
+
+    def make(sizes=((512, 512, 1, 512),), **values):
+        given = {
+            "problem-identifier": "Contraction_l_Alik_Bljk_Cijk_Dijk",
+            "a-type": "Half",
+            "b-type": "Half",
+            "c-type": "Half",
+            "d-type": "Half",
+            **{name.replace("_", "-"): value for name, value in values.items()},
+        }
+        lines = [
+            "%s=%s" % (key, value)
+            for key, texts in given.items()
+            for value in (texts if isinstance(texts, list) else [texts])
+        ]
+        lines += ["problem-size=%s" % ",".join(map(str, size)) for size in sizes]
+        path.write_text("\n".join(lines) + "\n")
+        return Cost(readClientConfig(path))
+
+    return make
+
+
+dimension = st.integers(1, 20000)
+size = st.tuples(dimension, dimension, st.integers(1, 16), dimension)
+
+
+@given(size, st.integers(0, 3), st.integers(1, 5))
+@settings(deadline=None)
+def test_monotoneInSize(makeCost, small, position, factor):
+    """A problem that is larger in one index never takes less, nor does its data or reference."""
+    large = tuple(n * factor if at == position else n for at, n in enumerate(small))
+    cost = makeCost([small, large], num_elements_to_validate=-1)
+    assert 0 < cost.pairSeconds(0) <= cost.pairSeconds(1)
+    assert 0 < cost.fixedSeconds(0, 1) <= cost.fixedSeconds(1, 1)
+
+
+@pytest.mark.parametrize("size", [(64, 64, 1, 64), (8192, 8192, 1, 8192), (4096, 16, 8, 4096)])
+def test_monotoneInDataTypes(makeCost, size):
+    """Wider data types never take less, complex ones more than real ones."""
+    types = ["Float8", "Half", "Float", "Double", "ComplexDouble"]
+    costs = [
+        makeCost([size], **dict.fromkeys(["a_type", "b_type", "c_type", "d_type"], t))
+        for t in types
+    ]
+    seconds = [cost.pairSeconds(0) for cost in costs]
+    assert seconds == sorted(seconds)
+    assert seconds[0] < seconds[-1]
+
+
+@pytest.mark.parametrize(
+    "key, values",
+    [
+        ("num_enqueues_per_sync", [1, 2, 10, 100]),
+        ("num_syncs_per_benchmark", [1, 3, 30]),
+        ("num_warmups", [0, 1, 50]),
+        ("sleep_percent", [0, 50, 400]),
+        ("num_benchmarks", [1, 2, 5]),
+        ("min_flops_per_sync", [0, 10**13, 10**14]),
+    ],
+)
+def test_monotoneInRepetitions(makeCost, key, values):
+    """More launches of a kernel, or more sleep beside it, take more."""
+    seconds = [makeCost([(2048, 2048, 1, 2048)], **{key: value}).pairSeconds(0) for value in values]
+    assert all(earlier < later for earlier, later in zip(seconds, seconds[1:]))
+
+
+def test_enqueuesAreLimited(makeCost):
+    """max-enqueues-per-sync bounds what min-flops-per-sync asks for."""
+    free = makeCost(min_flops_per_sync=10**12).pairSeconds(0)
+    bounded = makeCost(min_flops_per_sync=10**12, max_enqueues_per_sync=10).pairSeconds(0)
+    assert bounded < free
+
+
+def test_validationCostsPerProblem(makeCost):
+    """A reference is computed once per problem and process, for multiplied lists too."""
+    sizes = [(256, 256, 1, 256)] * 3
+    lists = {"use_bias": 1, "bias_type_args": ["Float", "Half"]}
+    cost = makeCost(sizes, num_elements_to_validate=-1, **lists)
+    start = makeCost(sizes, **lists).fixedSeconds(0, 1)
+    one, six = cost.fixedSeconds(0, 1) - start, cost.fixedSeconds(0, 6) - start
+    assert one > 0
+    assert six == pytest.approx(6 * one)
+    few = makeCost(sizes, num_elements_to_validate=128, **lists).fixedSeconds(0, 1) - start
+    assert 0 < few < one / 10
+
+
+def test_dataIsInitialisedForTheLargestOnly(makeCost):
+    """Beside a large problem small ones cost no data of their own."""
+    cost = makeCost([(64, 64, 1, 64), (8192, 8192, 1, 8192), (64, 64, 1, 64)])
+    assert cost.fixedSeconds(0, 3) == cost.fixedSeconds(1, 1) > cost.fixedSeconds(0, 1)
+    # Measured on the real client: 3.8 s for 8192 cubed.
+    assert 2.5 < cost.fixedSeconds(1, 1) - cost.startSeconds < 4.5
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sumsAgreeWithSinglePairs(recorded, name):
+    """A rectangle takes what its pairs take, in real INIs of both generations, learned or not."""
+    config = readClientConfig(recorded(name).ini)
+    cost = Cost(config)
+    for _ in range(2):
+        for first in range(config.problemCount):
+            for count in range(1, config.problemCount - first + 1):
+                single = sum(cost.pairSeconds(p) for p in range(first, first + count))
+                assert single > 0
+                assert cost.rectangleSeconds(first, count, 7) == pytest.approx(7 * single)
+        cost.observe(0, config.problemCount, 24, 12.5)
+
+
+def test_multipliedListsRepeatTheSizes(recorded):
+    """Problem n + k of a list that bias types multiply costs what problem k does."""
+    config = readClientConfig(recorded("tensilelite-2024/two-activations-two-biases").ini)
+    cost = Cost(config)
+    assert config.problemCount == 4 * config.sizeCount
+    cost.observe(1, 1, 3, 5.0)
+    for problem in range(config.problemCount):
+        assert cost.pairSeconds(problem) == cost.pairSeconds(problem % config.sizeCount)
+    everything = cost.rectangleSeconds(0, config.problemCount, 1)
+    assert everything == pytest.approx(4 * cost.rectangleSeconds(0, config.sizeCount, 1))
+
+
+def test_passesCountOnce(recorded):
+    """num-benchmarks doubles every pair: the schedule counts pairs, not lines."""
+    two = Cost(readClientConfig(recorded("tensilelite-2024/two-passes").ini))
+    one = Cost(readClientConfig(recorded("tensilelite-2024/full", "other").ini))
+    assert two.pairSeconds(0) == pytest.approx(2 * one.pairSeconds(0))
+
+
+@given(st.floats(1e-5, 1e4), st.integers(1, 500))
+@settings(deadline=None)
+def test_learnsAProblemExactly(makeCost, seconds, solutions):
+    """What a problem took by itself is what it is expected to take from then on."""
+    cost = makeCost([(512, 512, 1, 512), (8192, 8192, 1, 8192)])
+    cost.observe(0, 1, solutions, seconds)
+    assert cost.pairSeconds(0) == pytest.approx(seconds / solutions)
+
+
+@given(st.floats(1e-3, 1e3))
+@settings(deadline=None)
+def test_learnsTheScaleForOthers(makeCost, factor):
+    """The first measurement sets the scale of problems that nobody has measured yet."""
+    cost = makeCost([(1024, 1024, 1, 1024), (4096, 4096, 1, 4096)])
+    before = [cost.pairSeconds(0), cost.pairSeconds(1)]
+    cost.observe(0, 1, 10, 10 * before[0] * factor)
+    assert cost.pairSeconds(1) == pytest.approx(before[1] * factor)
+
+
+def test_movesTowardsEveryObservation(makeCost):
+    """Units of similar problems are averaged: an estimate never runs past what was seen."""
+    sizes = [(1024 + 8 * n, 1024, 1, 1024) for n in range(20)]
+    cost = makeCost(sizes)
+    last = first = cost.rectangleSeconds(0, 10, 1)
+    for _ in range(5):  # each takes three times what the model says
+        cost.observe(0, 10, 1, 3 * first)
+        now = cost.rectangleSeconds(0, 10, 1)
+        assert last * (1 - 1e-9) <= now <= 3 * first * (1 + 1e-9)
+        last = now
+    assert last > 2.5 * first
+    cost.observe(0, 10, 1, first)
+    assert first < cost.rectangleSeconds(0, 10, 1) < last
+
+
+def test_kindsOfProblemsLearnApart(makeCost):
+    """That large problems run slower than the model says nothing of the small ones once seen."""
+    cost = makeCost([(64, 64, 1, 64), (8192, 8192, 1, 8192)])
+    small = cost.pairSeconds(0)
+    cost.observe(0, 1, 10, 10 * small)
+    cost.observe(1, 1, 10, 1000.0)
+    assert cost.pairSeconds(0) == pytest.approx(small)
+
+
+@pytest.mark.parametrize("wrong", [(0, 1, 1, 0.0), (0, 1, 1, -3.0), (0, 0, 1, 1.0), (0, 1, 0, 1.0)])
+def test_nothingIsLearnedFromNonsense(makeCost, wrong):
+    """A unit without time or pairs (the clock was set back) changes nothing."""
+    cost = makeCost()
+    before = cost.pairSeconds(0)
+    cost.observe(*wrong)
+    assert cost.pairSeconds(0) == before
+
+
+def test_learnsTheStart(makeCost):
+    """Starts are averaged, the data initialisation left out; the estimate stays above nothing."""
+    cost = makeCost([(8192, 8192, 1, 8192), (64, 64, 1, 64)])
+    assert cost.startSeconds == DEFAULT_START_SECONDS
+    data = cost.fixedSeconds(0, 1) - cost.startSeconds
+    cost.observeStart(0, 1, data + 2.0)
+    assert cost.startSeconds == pytest.approx(2.0)
+    cost.observeStart(0, 2, data + 4.0)
+    assert cost.startSeconds == pytest.approx(3.0)
+    for _ in range(100):
+        cost.observeStart(0, 1, 0.0)
+    assert 0 < cost.startSeconds < 0.1
+
+
+def test_oddIdentifiers(makeCost):
+    """Unknown types and identifiers give estimates all the same: they only order the work."""
+    for values in (
+        {"problem_identifier": ""},
+        {"problem_identifier": "Contraction_lm_Ailmk_Bjlmk_Cijk_Dijk"},
+        {"a_type": "Int8x4", "d_type": "Int32"},
+        {"a_type": "Float8BFloat8", "num_enqueues_per_sync": "many"},
+    ):
+        cost = makeCost([(128, 128, 2, 64)], **values)
+        assert cost.pairSeconds(0) > 0
