@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import List, Optional, Tuple
 
 from .ClientConfig import (
+    INDEXED_OPTIONS,
+    STRIDE_OPTIONS,
     ClientConfig,
     ClientOptions,
     readClientConfigs,
@@ -37,6 +39,10 @@ PER_UNIT = (
     "num-problems",
     "solution-start-idx",
     "num-solutions",
+    # The client's command line replaces the whole list of sizes in its INI.
+    "problem-size",
+    *STRIDE_OPTIONS,
+    *INDEXED_OPTIONS,
 )
 # Keys whose values are files: their folders differ from run to run and say nothing of the work.
 _FILES = ("results-file", "log-file", "library-update-file", "code-object", "library-file")
