@@ -36,7 +36,7 @@ class WorkerLike(Protocol):
     starts: int
 
     def start(self) -> "Future":
-        """Starts the process; the future fails where it cannot be used."""
+        """Starts the process; the future (of Worker.WorkerFacts) fails if it cannot be used."""
 
     def submit(self, job: Job) -> "Future[UnitResult]":
         """Runs one job."""
@@ -198,15 +198,17 @@ class Loop:
     def _finish(self, future: "Future", device: int) -> None:
         error = future.exception()
         if device not in self._jobs:
-            self._finishStart(device, error)
+            self._finishStart(device, error, "" if error else future.result().note)
         elif error is not None:
             self._workerDied(device, error)
         else:
             self._account(device, future.result())
 
-    def _finishStart(self, device: int, error: Optional[BaseException]) -> None:
+    def _finishStart(self, device: int, error: Optional[BaseException], note: str) -> None:
         if error is None:
             self._ready[device] = True
+            if note and self._workers[device].starts == 1:
+                self._note("%s", note)
             seconds = time.monotonic() - self._begun[device]
             log.debug("device %d: worker ready after %.1f s", device, seconds)
             return

@@ -23,8 +23,9 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Dict, Optional
+from typing import Dict, Iterator, Mapping, Optional
 
 from joblib.externals.loky import ProcessPoolExecutor
 
@@ -68,20 +69,24 @@ class DeviceWorker:
         """
         pinned = pinnedEnvironment(os.environ, self.device)
         changes = {k: v for k, v in pinned.items() if os.environ.get(k) != v}
+        # A replacement waits in any case: a client of its predecessor may still be dying.
+        claim = _Claim(self.device, self._lockFolder, self._wait or self.starts > 0)
         self._executor = ProcessPoolExecutor(
             max_workers=1,
             timeout=None,
             env=changes,
             initializer=_initialise,
-            initargs=(pinned, os.getpid()),
+            initargs=(pinned, os.getpid(), claim),
         )
         self.starts += 1
-        return self._executor.submit(_prepare, self.device, self._lockFolder, self._wait)
+        with _withoutOtherMasks(pinned):
+            return self._executor.submit(_prepare)
 
     def submit(self, job: Job) -> "Future[UnitResult]":
         """Runs one unit. One at a time: a queued one could not be taken back."""
         assert self._executor is not None, "the worker was not started"
-        return self._executor.submit(runJob, job)
+        with _withoutOtherMasks(pinnedEnvironment(os.environ, self.device)):
+            return self._executor.submit(runJob, job)
 
     def kill(self) -> None:
         """Ends the worker, its client and whatever else it started."""
@@ -104,14 +109,36 @@ class WorkerFacts:
     note: str
 
 
+@contextmanager
+def _withoutOtherMasks(pinned: Mapping[str, str]) -> Iterator[None]:
+    """Hides the masks that a worker must not be born with: loky's `env` can only add variables."""
+    hidden = [name for name in MASK_VARIABLES if name not in pinned and name in os.environ]
+    kept = {name: os.environ.pop(name) for name in hidden}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """The device that a worker is to lock, and how."""
+
+    device: Device
+    lockFolder: Optional[str]
+    wait: bool
+
+
+_claim: Optional[_Claim] = None
 _lock: Optional[DeviceLock] = None
 _mismatch = ""
 
 
-def _initialise(pinned: Dict[str, str], parent: int) -> None:
+def _initialise(pinned: Dict[str, str], parent: int, claim: _Claim) -> None:
     """Runs first in every worker, replacements included. Must not fail."""
-    global _mismatch
+    global _claim, _mismatch
     _dieWith(parent)
+    _claim = claim
     os.environ.update(pinned)
     for name in MASK_VARIABLES:
         if name not in pinned:
@@ -138,15 +165,22 @@ def _birthMismatch(pinned: Dict[str, str]) -> str:
     return "the worker was born with HIP_VISIBLE_DEVICES=%r instead of %r" % (found, wanted)
 
 
-def _prepare(device: Device, lockFolder: Optional[str], wait: bool) -> WorkerFacts:
-    """A worker's first task: raises what the initializer may not, and takes the lock."""
+def _prepare() -> WorkerFacts:
+    """A worker's first task."""
+    return WorkerFacts(os.getpid(), _takeDevice().note)
+
+
+def _takeDevice() -> DeviceLock:
+    """Raises what the initializer may not, and takes the lock; loky may replace a worker unasked."""
     global _lock
+    assert _claim is not None, "the initializer has not run"
+    device = _claim.device
     problem = _mismatch or pinMismatch(os.environ, device)
     if problem:
         raise RunError("device %d: %s; nothing was run on it" % (device.ordinal, problem))
     if _lock is None:
-        _lock = acquireLock(device, lockFolder, wait, _say)
-    return WorkerFacts(os.getpid(), _lock.note)
+        _lock = acquireLock(device, _claim.lockFolder, _claim.wait, _say)
+    return _lock
 
 
 def _say(message: str) -> None:
@@ -162,14 +196,14 @@ def _dieWith(parent: int) -> None:
 
 def runJob(job: Job) -> UnitResult:
     """Runs one unit in this worker. Never raises for what a client does."""
+    lock = _takeDevice()
     for suffix in (".csv", ".log", ".salvaged.csv"):
         _remove(job.file(suffix))
-    return examine(job, _runClient(job))
+    return examine(job, _runClient(job, lock))
 
 
-def _runClient(job: Job) -> ClientExit:
-    """Starts the client and waits for its end."""
-    keep = [_lock.fileno()] if _lock is not None else []
+def _runClient(job: Job, lock: DeviceLock) -> ClientExit:
+    """Starts the client, which inherits the lock, and waits for its end."""
     worker = os.getpid()
     started = time.time()
     with open(job.file(".log"), "wb") as log:
@@ -181,7 +215,7 @@ def _runClient(job: Job) -> ClientExit:
                 stderr=subprocess.STDOUT,
                 cwd=job.workingFolder,
                 start_new_session=True,
-                pass_fds=keep,
+                pass_fds=[lock.fileno()],
                 preexec_fn=lambda: _dieWith(worker),
             )
         except OSError as error:
