@@ -20,8 +20,7 @@ from .Cost import Cost
 from .Errors import RunError
 from .Outcomes import examine
 from .Schedule import Rectangle, Schedule
-from .Types import CRASHED, MEASURED
-from .Types import ClientExit, Device, Job, Unit, UnitResult
+from .Types import CRASHED, MEASURED, ClientExit, Device, Job, Unit, UnitResult
 
 log = logging.getLogger("TensileParallel")
 

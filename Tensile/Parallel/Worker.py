@@ -171,7 +171,7 @@ def _prepare() -> WorkerFacts:
 
 
 def _takeDevice() -> DeviceLock:
-    """Raises what the initializer may not, and takes the lock; loky may replace a worker unasked."""
+    """Raises what the initializer may not, and takes the lock; loky may replace workers unasked."""
     global _lock
     assert _claim is not None, "the initializer has not run"
     device = _claim.device

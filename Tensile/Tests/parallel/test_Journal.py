@@ -155,7 +155,10 @@ def test_syncedBeforeItCounts(tmp_path, monkeypatch):
 def test_notInheritedByClients(tmp_path):
     """The descriptor is closed in programs that are started meanwhile."""
     with Journal(tmp_path / "journal"):
-        command = "import os; print([os.readlink('/proc/self/fd/' + n) for n in os.listdir('/proc/self/fd') if os.path.lexists('/proc/self/fd/' + n)])"
+        command = (
+            "import os; folder = '/proc/self/fd/'; print([os.readlink(folder + n) "
+            "for n in os.listdir(folder) if os.path.lexists(folder + n)])"
+        )
         done = subprocess.run(
             [sys.executable, "-c", command], close_fds=False, capture_output=True, text=True
         )

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from FakeHip import FakeHipUnavailable, buildFakeClient, buildFakeHip, fakeHipEnvironment
 from joblib.externals.loky import ProcessPoolExecutor
+
 from Tensile.Parallel.Errors import RunError
 from Tensile.Parallel.Locks import acquireLock
 from Tensile.Parallel.Types import CRASHED, FAILED, HUNG, MEASURED, Device, Job, Unit
