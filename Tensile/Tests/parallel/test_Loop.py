@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: MIT
+"""The loop with fake workers: every kind of end, at every place where it can come."""
+
+from concurrent.futures import Future
+
+import pytest
+
+from Tensile.Parallel import Loop as LoopModule
+from Tensile.Parallel.Errors import RunError
+from Tensile.Parallel.Loop import STARTS_PER_WORKER, Loop, describe
+from Tensile.Parallel.Schedule import FAILURES_PER_DEVICE, Rectangle, Schedule
+from Tensile.Parallel.Types import (
+    CRASHED,
+    FAILED,
+    HUNG,
+    MEASURED,
+    Device,
+    Job,
+    Outcome,
+    Piece,
+    UnitResult,
+)
+from Tensile.Parallel.Worker import WorkerFacts
+
+pytestmark = pytest.mark.unit
+
+
+class FakeCost:
+    """Every pair takes a second; remembers what it was told."""
+
+    def __init__(self):
+        self.startSeconds = 0.0
+        self.observed = []
+        self.starts = []
+
+    def pairSeconds(self, problem):
+        return 1.0
+
+    def rectangleSeconds(self, first, count, solutions):
+        return float(count * solutions)
+
+    def observe(self, *what):
+        self.observed.append(what)
+
+    def observeStart(self, *what):
+        self.starts.append(what)
+
+
+class FakeWorker:
+    """A worker whose futures end as the test's script says, at once."""
+
+    def __init__(self, ordinal, script):
+        self.device = Device(ordinal, str(ordinal))
+        self.script = script
+        self.starts = 0
+        self.jobs = []
+        self.state = "new"
+
+    def start(self):
+        self.starts += 1
+        self.state = "up"
+        return _future(self.script.start(self.device.ordinal, self.starts))
+
+    def submit(self, job):
+        assert self.state == "up"
+        self.jobs.append(job)
+        end = self.script.unit(self.device.ordinal, job.unit)
+        if isinstance(end, _Refused):
+            raise end.error
+        return _future(end)
+
+    def kill(self):
+        self.state = "killed"
+
+    def close(self):
+        self.state = "closed" if self.state == "up" else self.state
+
+
+class _Refused:
+    """In place of a future: submit() itself raises, because the executor is broken."""
+
+    def __init__(self, error):
+        self.error = error
+
+
+def _future(end):
+    future = Future()
+    if end is None:
+        return future  # never ends
+    if isinstance(end, BaseException):
+        future.set_exception(end)
+    else:
+        future.set_result(end)
+    return future
+
+
+class Script:
+    """What happens: every start works and every unit is measured, unless a test says otherwise."""
+
+    def __init__(self, start=None, unit=None):
+        self.start = start or (lambda device, number: WorkerFacts(1000 + device, ""))
+        self._unit = unit or (lambda device, unit: None)
+
+    def unit(self, device, unit):
+        end = self._unit(device, unit)
+        return measured(device, unit) if end is None else end
+
+
+def measured(device, unit, startSeconds=1.0):
+    outcome = Outcome(unit, device, MEASURED, 0, 10.0, 15.0)
+    whole = piece(device, unit, unit.firstProblem, unit.problemCount, unit.solutionCount)
+    return UnitResult(outcome, (whole,), startSeconds=startSeconds)
+
+
+def piece(device, unit, first, count, solutions):
+    return Piece(
+        "unit_%d.csv" % unit.number,
+        first,
+        count,
+        unit.firstSolution,
+        solutions,
+        device,
+        unit.number,
+        first,
+        unit.firstSolution,
+        solutions,
+    )
+
+
+def broken(device, unit, kind=CRASHED, pair=None, pieces=()):
+    outcome = Outcome(unit, device, kind, 139, 10.0, 11.0, message="it broke", lastPair=pair)
+    return UnitResult(outcome, tuple(pieces), tail="first\nlast words")
+
+
+class Run:
+    """A loop over a table, with its script, and what it left."""
+
+    def __init__(self, script, devices=2, problems=8, solutions=3, onResult=None, **more):
+        self.cost = FakeCost()
+        self.schedule = Schedule([Rectangle(0, problems, 0, solutions)], range(devices), self.cost)
+        self.table = {(p, s) for p in range(problems) for s in range(solutions)}
+        self.workers = [FakeWorker(n, script) for n in range(devices)]
+        self.journal = []
+        self.loop = Loop(
+            self.schedule,
+            self.cost,
+            self.workers,
+            self.makeJob,
+            onResult or self.journal.append,
+            **more,
+        )
+
+    @staticmethod
+    def makeJob(unit, device):
+        names = tuple("s%d" % n for n in range(unit.firstSolution, unit.lastSolution + 1))
+        return Job(unit, device, ("client",), "/nowhere", "gpu", 0, 0, names, 1, "/")
+
+    def run(self):
+        result = self.loop.run()
+        assert self.accounted(result) == sorted(self.table), "a pair is lost, or there twice"
+        assert all(worker.state in ("closed", "killed", "new") for worker in self.workers)
+        assert not self.schedule.running
+        assert self.journal == result.results
+        return result
+
+    def accounted(self, result):
+        areas = [
+            Rectangle(p.firstProblem, p.problemCount, p.firstSolution, p.solutionCount)
+            for one in result.results
+            for p in one.pieces
+        ]
+        areas += [lost.rectangle for lost in result.lost] + result.leftOver
+        return sorted(
+            (p, s)
+            for area in areas
+            for p in range(area.firstProblem, area.endProblem)
+            for s in range(area.firstSolution, area.endSolution)
+        )
+
+
+@pytest.fixture(autouse=True)
+def _noWaiting(monkeypatch):
+    """Nothing here waits for time to pass."""
+    monkeypatch.setattr(LoopModule, "TICK_SECONDS", 0.01)
+
+
+def test_everythingIsMeasured():
+    """The good case: nothing lost, no notes, all workers closed, all devices used."""
+    run = Run(Script(), devices=3)
+    result = run.run()
+    assert not (result.lost or result.leftOver or result.notes or result.devicesLost)
+    assert all(worker.state == "closed" and worker.jobs for worker in run.workers)
+
+
+def test_learnsFromMeasuredUnitsOnly():
+    """Cost hears of the pairs' time without the start; not of failures or unknown starts."""
+
+    def unit(device, unit):
+        if unit.number == 0:
+            return broken(device, unit)
+        if unit.number == 1:
+            return measured(device, unit, startSeconds=None)
+        return None
+
+    run = Run(Script(unit=unit))
+    result = run.run()
+    known = [r for r in result.results if r.outcome.kind == MEASURED and r.startSeconds]
+    assert len(run.cost.observed) == len(run.cost.starts) == len(known) > 0
+    assert all(seconds == 4.0 for *_, seconds in run.cost.observed)
+    assert all(seconds == 1.0 for *_, seconds in run.cost.starts)
+
+
+def test_finishedScheduleStartsNobody():
+    """Nothing to do: no worker is started."""
+    run = Run(Script(), problems=8)
+    run.schedule.stop()
+    run.loop.run()
+    assert all(worker.starts == 0 for worker in run.workers)
+
+
+@pytest.mark.parametrize("error", [OSError("no memory"), RuntimeError(""), MemoryError()])
+def test_startThatFailsAlways(error):
+    """A worker that never comes up is tried a bounded number of times; the others do its work."""
+
+    def start(device, number):
+        return error if device == 1 else WorkerFacts(1, "")
+
+    run = Run(Script(start=start))
+    result = run.run()
+    assert run.workers[1].starts == STARTS_PER_WORKER
+    assert result.devicesLost == [1] and not result.leftOver and not result.lost
+    assert any("device 1" in note and "died" in note for note in result.notes)
+
+
+def test_startThatFailsOnce():
+    """A worker that does not come up at first is started again and used."""
+
+    def start(device, number):
+        return OSError("not yet") if number == 1 else WorkerFacts(1, "")
+
+    run = Run(Script(start=start), problems=30)
+    result = run.run()
+    assert result.devicesLost == [] and all(worker.jobs for worker in run.workers)
+    assert sum("did not come up" in note for note in result.notes) == 2
+
+
+def test_startThatCannotBeTried():
+    """loky itself raises (no descriptors): the device is set aside, the run goes on."""
+    run = Run(Script())
+
+    def start():
+        raise OSError("Too many open files")
+
+    run.workers[0].start = start
+    result = run.run()
+    assert result.devicesLost == [0] and not result.leftOver
+    assert any("Too many open files" in note for note in result.notes)
+
+
+def test_startThatIsRefused():
+    """A RunError (locked by another run, wrong pin) is told as it is, and not tried again."""
+
+    def start(device, number):
+        return RunError("device 0 is in use by somebody") if device == 0 else WorkerFacts(1, "")
+
+    run = Run(Script(start=start))
+    result = run.run()
+    assert run.workers[0].starts == 1 and result.devicesLost == [0]
+    assert any("in use by somebody" in note for note in result.notes)
+
+
+def test_noDeviceAtAll():
+    """Nobody comes up: the run ends, and everything is left over."""
+    run = Run(Script(start=lambda device, number: RunError("no")), devices=3)
+    result = run.run()
+    assert sorted(result.devicesLost) == [0, 1, 2] and not result.results
+    assert sum(area.pairs for area in result.leftOver) == len(run.table)
+
+
+def test_deviceThatIsWaitedFor():
+    """A device that another run still holds does not keep this run from ending."""
+
+    def start(device, number):
+        return None if device == 1 else WorkerFacts(1, "")
+
+    run = Run(Script(start=start))
+    result = run.run()
+    assert not result.leftOver and not result.lost and result.devicesLost == []
+    assert run.workers[1].state == "killed"  # it still waited; nobody to be polite to
+
+
+def test_noteOfTheLockIsHandedOn():
+    """What a lock does not cover is said once a device."""
+    run = Run(Script(start=lambda device, number: WorkerFacts(1, "not excluded: %d" % device)))
+    assert sorted(run.run().notes) == ["not excluded: 0", "not excluded: 1"]
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["under a unit", "while idle"])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_workerDies(devices, refused):
+    """A worker that vanishes costs its unit a try and nothing else; it is replaced."""
+    error = RuntimeError("A worker process managed by the executor was terminated\nmore")
+
+    def unit(device, unit):
+        if unit.number == 0:
+            return _Refused(error) if refused else error
+        return None
+
+    run = Run(Script(unit=unit), devices=devices)
+    result = run.run()
+    assert not (result.lost or result.leftOver or result.devicesLost)
+    assert sorted(worker.starts for worker in run.workers)[-1] == 2
+    first = next(one.outcome for one in result.results if one.outcome.unit.number == 0)
+    assert first.kind == CRASHED and first.exitStatus is None
+    assert "the worker died" in first.message and "\n" not in first.message
+    assert len([note for note in result.notes if "the worker died" in note]) == 1
+
+
+def test_workerDiesAgainAndAgain():
+    """A device whose worker dies under every unit is set aside; the other one does the work."""
+
+    def unit(device, unit):
+        return RuntimeError("gone") if device == 1 else None
+
+    run = Run(Script(unit=unit), problems=60)
+    result = run.run()
+    assert result.devicesLost == [1] and not result.lost and not result.leftOver
+    assert run.workers[1].starts <= STARTS_PER_WORKER
+
+
+def test_workersDieEverywhere():
+    """All devices' workers die under every unit: it ends, and nothing is lost silently."""
+    run = Run(Script(unit=lambda device, unit: RuntimeError("gone")), problems=60)
+    result = run.run()
+    assert result.devicesLost and sorted(result.devicesLost) == [0, 1]
+    assert sum(area.pairs for area in result.leftOver) > 0
+
+
+KINDS = [CRASHED, HUNG, FAILED]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("devices", [1, 2, 3])
+def test_pairThatKills(kind, devices):
+    """A named pair: its neighbours are measured, it alone is lost, with how and where."""
+    killer = (3, 1)
+
+    def unit(device, unit):
+        rows = range(unit.firstProblem, unit.lastProblem + 1)
+        columns = range(unit.firstSolution, unit.lastSolution + 1)
+        if killer[0] not in rows or killer[1] not in columns:
+            return None
+        done = [piece(device, unit, unit.firstProblem, killer[0] - unit.firstProblem, len(columns))]
+        done += [piece(device, unit, killer[0], 1, killer[1] - unit.firstSolution)]
+        done = [one for one in done if one.problemCount and one.solutionCount]
+        return broken(device, unit, kind, killer, done)
+
+    result = Run(Script(unit=unit), devices=devices).run()
+    assert [lost.rectangle for lost in result.lost] == [Rectangle(3, 1, 1, 1)]
+    lost = result.lost[0]
+    assert (lost.kind, lost.message, lost.tail) == (kind, "it broke", "first\nlast words")
+    assert not result.leftOver and not result.devicesLost
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unitFailsOnce(kind):
+    """A unit that ends early without anybody knowing why is measured at its next try."""
+
+    def unit(device, unit):
+        return broken(device, unit, kind) if unit.number == 0 else None
+
+    result = Run(Script(unit=unit)).run()
+    assert not (result.lost or result.leftOver or result.devicesLost)
+    assert [one.outcome.kind for one in result.results].count(kind) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_problemThatAlwaysFails(kind):
+    """A problem that no client can bear: its row alone is lost, after several tries."""
+
+    def unit(device, unit):
+        hit = unit.firstProblem <= 5 <= unit.lastProblem
+        return broken(device, unit, kind) if hit else None
+
+    result = Run(Script(unit=unit)).run()
+    assert [lost.rectangle for lost in result.lost] == [Rectangle(5, 1, 0, 3)]
+    assert not result.leftOver and not result.devicesLost
+
+
+def test_deviceThatFailsWhereOthersDoNot():
+    """Its failed units go well elsewhere: it is set aside, and that is said."""
+
+    def unit(device, unit):
+        return broken(device, unit) if device == 1 else None
+
+    result = Run(Script(unit=unit), devices=3, problems=60).run()
+    assert result.devicesLost == [1] and not result.lost and not result.leftOver
+    assert any("device 1 is set aside" in note and "2 left" in note for note in result.notes)
+
+
+def test_nothingWorksAnywhere():
+    """Every unit fails on every device: a bounded number of tries, the rest is left over."""
+    run = Run(Script(unit=lambda device, unit: broken(device, unit)), devices=2, problems=100)
+    result = run.run()
+    assert sorted(result.devicesLost) == [0, 1]
+    assert sum(len(worker.jobs) for worker in run.workers) <= 2 * (FAILURES_PER_DEVICE + 1)
+    assert sum(area.pairs for area in result.leftOver) > 200
+
+
+def test_stopLetsWhatRunsEnd():
+    """After stop() nothing is handed out; what ran is kept, the rest is left over."""
+    run = Run(Script(), problems=50)
+    run.loop._onResult = lambda result: (run.journal.append(result), run.loop.stop())
+    result = run.run()
+    assert 1 <= len(result.results) <= 2
+    assert sum(area.pairs for area in result.leftOver) > 0
+
+
+def test_resultThatEndsTheStep():
+    """exit-on-error: a result can end the whole step."""
+    run = Run(Script(), problems=50, shouldStop=lambda result: result.outcome.unit.number == 1)
+    result = run.run()
+    assert len(result.results) <= 3 and result.leftOver
+
+
+def test_journalledBeforeItCounts():
+    """A result counts only once it is journalled: a failing journal ends all processes."""
+
+    def full(result):
+        raise OSError("No space left on device")
+
+    run = Run(Script(), onResult=full)
+    with pytest.raises(OSError, match="No space"):
+        run.loop.run()
+    assert all(worker.state == "killed" for worker in run.workers)
+    assert run.loop.result.results == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), ValueError("a bug")])
+def test_nobodyIsLeftWhateverEndsIt(error):
+    """Ctrl-C, an exit, a bug: all workers are killed and the error goes on."""
+
+    def tick(running):
+        raise error
+
+    run = Run(Script(), onTick=tick)
+    with pytest.raises(type(error)):
+        run.loop.run()
+    assert all(worker.state == "killed" for worker in run.workers)
+
+
+def test_ticksTellWhatRuns():
+    """Progress sees the jobs that run, by device."""
+    seen = []
+    run = Run(Script(), onTick=seen.append)
+    run.run()
+    assert all(set(running) <= {0, 1} for running in seen)
+    assert any(running for running in seen)
+
+
+def test_descriptionOfAFailure():
+    """One line names device, unit, pair, solution and the client's last words."""
+    run = Run(Script())
+    unit = run.schedule.next(1)
+    job = run.makeJob(unit, Device(1, "1"))
+    pair = (unit.firstProblem, unit.firstSolution + 2)
+    text = describe(broken(1, unit, HUNG, pair), job)
+    for word in ("device 1", "unit 0", HUNG, "it broke", "(s2)", "last words"):
+        assert word in text
+    assert "\n" not in text and "first" not in text
