@@ -116,11 +116,9 @@ class Loop:
         self._onResult = onResult
         self._shouldStop = shouldStop
         self._onTick = onTick
-        self._ready: Dict[int, bool] = {device: False for device in self._workers}
         self._futures: Dict[Future, int] = {}
         self._jobs: Dict[int, Job] = {}
         self._begun: Dict[int, float] = {}
-        self._last: Dict[int, UnitResult] = {}
         self.result = LoopResult()
 
     def run(self) -> LoopResult:
@@ -167,7 +165,6 @@ class Loop:
         if worker.starts >= STARTS_PER_WORKER:
             self._setAside(device, "its worker died %d times" % worker.starts)
             return
-        self._ready[device] = False
         self._begun[device] = time.monotonic()
         try:
             self._futures[worker.start()] = device
@@ -177,7 +174,7 @@ class Loop:
     def _handOut(self) -> None:
         busy = set(self._futures.values())
         for device in self._schedule.devices:
-            if device in busy or not self._ready[device]:
+            if device in busy:
                 continue
             suspicion = self._schedule.suspicion(device)
             if suspicion:
@@ -205,7 +202,6 @@ class Loop:
 
     def _finishStart(self, device: int, error: Optional[BaseException], note: str) -> None:
         if error is None:
-            self._ready[device] = True
             if note and self._workers[device].starts == 1:
                 self._note("%s", note)
             seconds = time.monotonic() - self._begun[device]

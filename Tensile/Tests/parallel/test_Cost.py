@@ -158,6 +158,24 @@ def test_learnsAProblemExactly(makeCost, seconds, solutions):
     assert cost.pairSeconds(0) == pytest.approx(seconds / solutions)
 
 
+def test_exactBeatsTheAverageOfItsKind(makeCost):
+    """A problem that was measured by itself keeps its own time when a similar one differs."""
+    cost = makeCost([(1024, 1024, 1, 1024), (1024, 1032, 1, 1024)])
+    cost.observe(0, 1, 10, 1.0)
+    cost.observe(1, 1, 10, 50.0)
+    assert cost.pairSeconds(0) == pytest.approx(0.1)
+    assert cost.pairSeconds(1) == pytest.approx(5.0)
+
+
+def test_learnsFromTheNearestKind(makeCost):
+    """What nobody measured takes its scale from problems of about its own length."""
+    cost = makeCost([(n, n, 1, n) for n in (64, 7000, 8192)])
+    before = cost.pairSeconds(1)
+    cost.observe(0, 1, 1, cost.pairSeconds(0))
+    cost.observe(2, 1, 1, 100 * cost.pairSeconds(2))
+    assert cost.pairSeconds(1) == pytest.approx(100 * before)
+
+
 @given(st.floats(1e-3, 1e3))
 @settings(deadline=None)
 def test_learnsTheScaleForOthers(makeCost, factor):

@@ -285,6 +285,24 @@ def test_terseLog(makeJob):
     assert result.outcome.lastPair == (3, 0)
 
 
+def test_logOfWinnersOnly(makeJob):
+    """Where the log has some pairs only, it cannot name one of a row that is complete."""
+    job = makeJob("tensilelite-2024/problems-2-3", (2, 2))
+    edit(job, ".csv", lambda lines: lines[:2])
+    edit(job, ".log", lambda lines: lines[: pairLines(lines)[3]])
+    result = examine(job, ended(139))
+    assert spans(result) == [(2, 1, 0, 24)]
+    assert result.outcome.lastPair == (3, 0)
+
+
+def test_exitZeroWithoutResultsIsNotMadeUpFromTheLog(makeJob):
+    """A client that ends well and wrote nothing did not do its work, whatever it printed."""
+    job = makeJob("tensilelite-2024/problems-2-3", (2, 2))
+    os.remove(job.file(".csv"))
+    edit(job, ".log", lambda lines: lines[: pairLines(lines)[24]])
+    assert examine(job, ended(0)).pieces == ()
+
+
 def test_hung(makeJob):
     """Ended for its silence: hung whatever its exit status, with what it had done."""
     job = makeJob("tensilelite-2024/problems-2-3", (2, 2))

@@ -321,6 +321,21 @@ def test_pairThatKillsIsTriedThreeTimesOnTwoDevices():
     assert sorted(done) == sorted(set(cells(Rectangle(0, 6, 0, 4))) - {killer})
 
 
+def test_pairThatKilledTwiceIsForAnotherDevice():
+    """After its second death a pair waits for another device, even while that one is busy."""
+    schedule = makeSchedule(2, 1, 2)
+    killer = schedule.next(0).firstProblem
+    other = schedule.next(1)
+    for _ in range(2):
+        schedule.failed(0, [], (killer, 0))
+        again = schedule.next(0)
+    assert again is None
+    schedule.succeeded(1)
+    assert schedule.next(0) is None
+    unit = schedule.next(1)
+    assert (unit.firstProblem, unit.attempt) == (killer, 3) and unit.number > other.number
+
+
 def test_pairThatKillsOnTheOnlyDeviceIsTriedTwice():
     """Without another device the second death is the last."""
     schedule = makeSchedule(1, 1, 1)
@@ -387,6 +402,20 @@ def test_brokenDeviceIsSetAside(named):
     assert sum(device == 1 for device, _ in units) <= 4 * REFUTED_PER_DEVICE
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_brokenDeviceIsNotFedWhileOthersAreBusy(named):
+    """While the others have no time to judge its failures, a device gets no more to spoil."""
+    schedule = makeSchedule(60, 4, 2)
+    schedule.next(0)  # a long unit
+    units = 0
+    unit = schedule.next(1)
+    while unit is not None and units < 100:
+        units += 1
+        schedule.failed(1, [], (unit.firstProblem, unit.firstSolution) if named else None)
+        unit = schedule.next(1)
+    assert units <= 3 * REFUTED_PER_DEVICE and not schedule.suspicion(1)
+
+
 def test_allDevicesBrokenEndsTheRun():
     """Where nothing works anywhere the run ends after a bounded number of starts."""
     schedule = makeSchedule(50, 5, 3)
@@ -412,6 +441,16 @@ def test_restOfBegunRowStaysOnItsDevice():
         (row, 4, 1),
         (row, 5, 5),
     ]
+
+
+def test_restOfBegunRowIsNotForOthers():
+    """An idle device does not take what is left of a row that another one has begun."""
+    schedule = makeSchedule(1, 10, 2)
+    schedule.next(0)
+    schedule.failed(0, [Rectangle(0, 1, 0, 4)], (0, 4))
+    assert schedule.next(1) is None
+    assert schedule.next(0) is not None
+    assert schedule.next(1) is None
 
 
 def test_deviceSetAsideWhileItRuns():

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import TimeoutError as StillRunning
 from dataclasses import replace
 from pathlib import Path
 
@@ -337,6 +338,19 @@ def test_clientDiesWithItsWorker(makeWorker, makeJob):
     assertUsable(worker, makeJob)
 
 
+def test_replacementWaitsForItsPredecessorsClient(makeWorker, makeJob, tmp_path):
+    """With wait=False too: the lock is then held by a client of ours that is about to end."""
+    worker = makeWorker(wait=False)
+    worker.kill()
+    dying = acquireLock(worker.device, str(tmp_path / "locks"), True, print)
+    future = worker.start()
+    with pytest.raises(StillRunning):
+        future.result(1.0)
+    dying.release()
+    future.result(LIMIT)
+    assertUsable(worker, makeJob)
+
+
 def test_killEndsTheClient(makeWorker, makeJob):
     """kill() ends worker and client, wherever they are."""
     worker = makeWorker()
@@ -461,8 +475,18 @@ def test_tenMegabytesOfNoise(makeWorker, makeJob):
 
 def test_clientsStdinIsEmpty(makeWorker, makeJob):
     """A client that asks for input gets an end of file, not the user's terminal."""
-    worker = makeWorker()
-    result = worker.submit(makeJob(worker.device, "read x || echo nothing\n")).result(LIMIT)
+    reading, writing = os.pipe()
+    own = os.dup(0)
+    os.write(writing, b"typed\n")
+    os.dup2(reading, 0)
+    try:
+        worker = makeWorker()
+        assert worker._executor.submit(os.readlink, "/proc/self/fd/0").result(LIMIT)[:4] == "pipe"
+        result = worker.submit(makeJob(worker.device, "read x || echo nothing\n")).result(LIMIT)
+    finally:
+        os.dup2(own, 0)
+        for descriptor in (own, reading, writing):
+            os.close(descriptor)
     assert result.tail == "nothing"
 
 
