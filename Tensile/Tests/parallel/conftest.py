@@ -2,6 +2,7 @@
 """What the tests share: where things are, real hosts, small INIs, and processes that are real."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,13 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """The marks that a host's pytest.ini may not know."""
+    """The marks that a host's pytest.ini may not know; and signals as a terminal gives them.
+
+    A shell's background job or nohup starts us with signals ignored, which our commands respect:
+    those that the tests start are to be stopped by them.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "unit: Unit tests")
     config.addinivalue_line("markers", "parallel: Tests of Tensile/Parallel")
     config.addinivalue_line("markers", "slow: runs for more than a few seconds")
