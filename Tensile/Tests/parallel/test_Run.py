@@ -137,7 +137,9 @@ def testTheMergedTreeIsTheSerialOne(host, config, tmp_path):
         assert sameFiles(out / "merged_output", serial, folder)
     names = set(os.listdir(out))
     assert names >= {"outputs", "merged_output", "execution_summary.json", "timeline.json"}
-    assert names >= {"tensile_parallel.log", "config_gpu_0.yaml", "config_gpu_1.yaml"}
+    assert "tensile_parallel.log" in names
+    worked = [part["ordinal"] for part in summaryOf(out)["devices"] if part["pairs"]]
+    assert worked and names >= {"config_gpu_%d.yaml" % ordinal for ordinal in worked}
     summary = summaryOf(out)
     assert (summary["state"], summary["exitStatus"], summary["emulated"]) == ("finished", 0, True)
     assert [device["ordinal"] for device in summary["devices"]] == [0, 1]
@@ -499,7 +501,8 @@ def testAlternateFormat(host, tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
     assert list((out / "merged_output" / "3_LibraryLogic").glob("*.yaml"))
     assert summaryOf(out)["counts"]["measured"] == 16
-    assert yaml.safe_load((out / "config_gpu_0.yaml").read_text())["BenchmarkProblems"]
+    configs = list(out.glob("config_gpu_*.yaml"))  # of the devices that were quick enough
+    assert configs and all(yaml.safe_load(c.read_text())["BenchmarkProblems"] for c in configs)
 
 
 def testTheHostsOwnClientIsBuiltOnceAndRunByTheUnits(host, config, tmp_path):
