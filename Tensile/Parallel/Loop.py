@@ -25,6 +25,9 @@ from .Types import CRASHED, MEASURED, ClientExit, Device, Job, Unit, UnitResult
 log = logging.getLogger("TensileParallel")
 
 TICK_SECONDS = 0.5
+# At the start of a step, quick workers wait this long for slower ones: so a short step too is
+# spread over all devices.
+GATHER_SECONDS = 1.0
 STARTS_PER_WORKER = 4
 
 
@@ -119,6 +122,7 @@ class Loop:
         self._futures: Dict[Future, int] = {}
         self._jobs: Dict[int, Job] = {}
         self._begun: Dict[int, float] = {}
+        self._gatherUntil = 0.0
         self.result = LoopResult()
 
     def run(self) -> LoopResult:
@@ -127,6 +131,7 @@ class Loop:
         Whatever ends it, no worker and no client is left.
         """
         try:
+            self._gatherUntil = time.monotonic() + GATHER_SECONDS
             if not self._schedule.finished:
                 for device in list(self._workers):
                     self._startWorker(device)
@@ -173,6 +178,9 @@ class Loop:
 
     def _handOut(self) -> None:
         busy = set(self._futures.values())
+        starting = busy - set(self._jobs)
+        if starting and not self.result.results and time.monotonic() < self._gatherUntil:
+            return
         for device in self._schedule.devices:
             if device in busy:
                 continue
