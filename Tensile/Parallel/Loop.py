@@ -28,6 +28,8 @@ TICK_SECONDS = 0.5
 # At the start of a step, quick workers wait this long for slower ones: so a short step too is
 # spread over all devices.
 GATHER_SECONDS = 1.0
+# Characters of a name or a line in a message; the report and the unit's log have all of it.
+LONGEST_TEXT = 110
 STARTS_PER_WORKER = 4
 
 
@@ -299,9 +301,14 @@ def describe(result: UnitResult, job: Job) -> str:
     if outcome.lastPair is not None:
         problem, solution = outcome.lastPair
         name = job.columns[solution - unit.firstSolution] if job.columns else "%d" % solution
-        text += "; it was at problem %d, solution %d (%s)" % (problem, solution, name)
+        text += "; it was at problem %d, solution %d (%s)" % (problem, solution, _short(name))
     last = result.tail.splitlines()[-1:] or [""]
-    return text + ("; its last line: %s" % last[0] if last[0] else "")
+    return text + ("; its last line: %s" % _short(last[0]) if last[0] else "")
+
+
+def _short(text: str) -> str:
+    """Both ends of a long text: kernel names and result lines go on for pages."""
+    return text if len(text) <= LONGEST_TEXT else "%s…%s" % (text[:60], text[-40:])
 
 
 def _oneLine(error: BaseException) -> str:

@@ -9,12 +9,14 @@ the exit status. What it adds is told by a line on its output and by step.json.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import DeviceConfigs, ParseArguments, Results, ResultsJoin
 from .ClientLog import writeClientLog
@@ -30,7 +32,7 @@ from .Schedule import Rectangle, Schedule, subtract
 from .Step import Step, makeJob, makeStep
 from .StepFolder import StepFolder, fileMark
 from .StepReport import StepReport
-from .Types import Device, Job, Piece, UnitResult
+from .Types import MEASURED, Device, Job, Piece, UnitResult
 from .Worker import DeviceWorker
 
 log = logging.getLogger("TensileParallel")
@@ -38,6 +40,7 @@ log = logging.getLogger("TensileParallel")
 # Lines that begin so are meant for the person at the front end's terminal.
 SAY = "TensileParallel: "
 MAX_EXIT = 255
+_KEPT = "%s holds more than this run measured: it is kept"
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -49,11 +52,48 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         settings = ParseArguments.parseClientArguments(sys.argv[1:] if argv is None else argv)
         _startLog(settings)
-        return _run(settings)
+        with _signalsRaise():
+            return _run(settings)
     except TensileParallelError as error:
         log.debug("ended by an error", exc_info=True)
         print("TensileParallelClient: error: %s" % error, file=sys.stderr)
         return error.exitStatus
+    except OSError as error:
+        log.debug("ended by an error", exc_info=True)
+        print("TensileParallelClient: error: %s" % error, file=sys.stderr)
+        return 1
+    except _Stopped as stop:
+        text = "stopped by %s; what was measured is kept: the same command continues"
+        print("TensileParallelClient: " + text % stop.name, file=sys.stderr)
+        return 128 + stop.number
+
+
+class _Stopped(BaseException):
+    """A signal asked for the end. No Exception: nothing on the way may take it for a failure."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.name = signal.Signals(number).name
+        super().__init__(self.name)
+
+
+@contextlib.contextmanager
+def _signalsRaise() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP raise _Stopped, once; those that are ignored stay so."""
+    numbers = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+
+    def stop(number: int, frame: object) -> None:
+        for other in numbers:
+            signal.signal(other, signal.SIG_DFL)  # a second one ends this at once
+        raise _Stopped(number)
+
+    for number in numbers:
+        signal.signal(number, stop)
+    yield
 
 
 def _run(settings: ClientSettings) -> int:
@@ -206,13 +246,21 @@ class StepRun:
         missing = sum(area.rectangle.pairs for area in result.lost)
         missing += sum(area.pairs for area in result.leftOver)
         join = None
-        if self._mayReplaceResults(missing):
+        status = self._exitStatus(result)
+        if not self._pieces:
+            status = 1
+            last = result.lost[-1].message if result.lost else "no device could be used"
+            _say("nothing at all could be measured (%s): no results file is written" % last)
+        elif self._mayReplaceResults(missing):
             join = self._join()
             self._writeClientLog()
+            if join.missing > missing:
+                status = 1
+                text = "%d measured pairs cannot be read any more; run the same command again"
+                _say(text % (join.missing - missing))
+                missing = join.missing
         else:
-            text = "%s holds more than this run measured: it is kept"
-            _say(text % self._step.results)
-        status = self._exitStatus(result)
+            _say(_KEPT % self._step.results)
         self._report.finish(result, join, status)
         end = {"exit": status, "missing": missing, "file": fileMark(self._step.results)}
         self._folder.journal.append({"finished": end})
@@ -225,11 +273,16 @@ class StepRun:
         status = 1
         if last is not None:
             shard = self._outputs / self._makeJobPath(last)
-            if shard.exists():
+            missing = 0 if last.outcome.kind == MEASURED else 1
+            if not self._mayReplaceResults(missing):
+                _say(_KEPT % self._step.results)
+            elif shard.exists():
                 Results.copyResults(str(self._step.results), str(shard))
             status = 1 if last.outcome.exitStatus is None else last.outcome.exitStatus
+            end = {"exit": status, "missing": missing, "file": fileMark(self._step.results)}
+            self._folder.journal.append({"finished": end})
         self._report.finish(result, None, status)
-        self._sayEnd(result, status)
+        _say("%s: the client's exit is %d" % (self._step.results, status))
         return status
 
     def _makeJobPath(self, result: UnitResult) -> str:
@@ -333,7 +386,7 @@ class StepRun:
         step = self._step
         size = "%d problems x %d solutions" % (step.table.problemCount, len(step.names))
         where = ", ".join(str(device.ordinal) for device in self._devices)
-        text = "%s: %s on device %s" % (step.folderName or step.results.name, size, where)
+        text = "%s: %s on device(s) %s" % (step.folderName or step.results.name, size, where)
         if step.whole:
             text = "%s: whole on device %s, because %s" % (
                 step.folderName or step.results.name,

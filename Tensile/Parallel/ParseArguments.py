@@ -634,7 +634,7 @@ def _addClientOptions(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
+    number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError("give a number of devices, 1 or more")
     return number

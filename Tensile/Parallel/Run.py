@@ -19,6 +19,7 @@ import sys
 import time
 import uuid
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 
 import yaml
@@ -250,6 +251,20 @@ def _refuseUnsafePaths(settings: RunSettings, places: Places) -> None:
         )
 
 
+def _requireModules() -> None:
+    """Says what this Python lacks before the host starts, not from inside it.
+
+    Raises:
+        InputError: a module is not installed.
+    """
+    missing = [name for name in ("joblib", "msgpack", "yaml") if find_spec(name) is None]
+    if missing:
+        raise InputError(
+            "%s has no %s: pip install 'joblib>=1.4' msgpack PyYAML"
+            % (sys.executable, ", ".join(missing))
+        )
+
+
 def _nameOf(letter: str) -> str:
     return {" ": "a space", "\t": "a tab", "\n": "a newline"}.get(letter, "a %s" % letter)
 
@@ -280,6 +295,11 @@ def _becomeSerial(settings: RunSettings, host: Host, config: Any, reason: str) -
     client = settings.client
     if client is None and settings.emulate:
         client = _emulatedClient()
+        if any(letter.isspace() for letter in client):
+            raise InputError(
+                "%r has a space in its path; Tensile's run.sh does not quote: a serial emulated "
+                "run needs a checkout elsewhere" % client
+            )
     if client is not None and settings.prebuiltClient is None:
         # In front, so that neither `--` nor an option with many values can swallow it.
         arguments = ["--prebuilt-client", client] + arguments
@@ -342,7 +362,15 @@ def _runParallel(
 ) -> int:
     """Write what the parallel client needs, run the host, report."""
     started = time.time()
-    os.makedirs(places.outputs, exist_ok=True)
+    _requireModules()
+    try:
+        os.makedirs(places.outputs, exist_ok=True)
+        open(places.log, "ab").close()
+    except OSError as error:
+        raise InputError(
+            "the output folder %s cannot be written: %s; choose another"
+            % (places.out, error.strerror)
+        ) from None
     with _lockedOutputs(places) as lock, open(places.log, "ab", buffering=0) as log:
         logger = _logInto(log)
         try:

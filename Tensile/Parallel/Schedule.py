@@ -35,6 +35,8 @@ TRIES_PER_PAIR = 3
 TRIES_TOGETHER = 2
 # Failures without progress in between: with a success elsewhere as a witness, and without.
 REFUTED_PER_DEVICE = 3
+# Clients that died before any pair at all was measured: then it is the client, not a pair.
+DEATHS_BEFORE_ANYTHING = 200
 FAILURES_PER_DEVICE = 10
 
 Pair = Tuple[int, int]
@@ -169,6 +171,8 @@ class Schedule:
         self._deaths: Dict[Pair, int] = {}
         self._nextUnit = firstUnit
         self._stopped = False
+        self._anything = False  # whether any pair was measured in this run
+        self._deathsBefore = 0
         self.givenUp: List[Tuple[Rectangle, Unit]] = []
 
     @property
@@ -230,6 +234,7 @@ class Schedule:
         retry = state.retry
         self._end(device)
         state.progressed()
+        self._anything = True
         if retry is not None and retry.judges and retry.notDevice not in (None, device):
             self._devices[retry.notDevice].refuted += 1
 
@@ -253,6 +258,9 @@ class Schedule:
         progress = sum(r.pairs for r in rest) < unit.pairs
         if progress:
             self._devices[device].progressed()
+            self._anything = True
+        elif not self._anything:
+            self._deathsBefore += 1
         if deadPair is not None and any(r.holds(deadPair) for r in rest):
             return self._failedPair(unit, device, rest, deadPair)
         if progress:
@@ -268,6 +276,8 @@ class Schedule:
     def suspicion(self, device: int) -> str:
         """Why a device should be set aside; empty where it should not."""
         state = self._devices[device]
+        if self._deathsBefore >= DEATHS_BEFORE_ANYTHING and not self._anything:
+            return "%d clients died and none measured a single pair" % self._deathsBefore
         if state.refuted >= REFUTED_PER_DEVICE:
             return "%d units that failed on it went well elsewhere" % state.refuted
         if state.failures >= FAILURES_PER_DEVICE:

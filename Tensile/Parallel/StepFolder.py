@@ -8,12 +8,14 @@ folder of its own, "<step>-2".
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from .Errors import InputError
 from .Journal import Journal, readJournal
 from .Types import Piece
 
@@ -21,6 +23,7 @@ log = logging.getLogger("TensileParallel")
 
 FORMAT = 1
 JOURNAL = "journal.msgpack"
+LOCK = ".lock"
 
 
 class StepFolder:
@@ -45,6 +48,7 @@ class StepFolder:
         self.name = _chooseName(outputs, name, inputs, run)
         self.path = outputs / self.name
         self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = _lockFolder(self.path)
         path = self.path / JOURNAL
         records = readJournal(path)
         self._earlier: Optional[Dict[str, Any]] = None
@@ -60,8 +64,9 @@ class StepFolder:
         self.journal.append({"run": run})
 
     def close(self) -> None:
-        """Closes the journal."""
+        """Closes the journal, and lets another run have the folder."""
         self.journal.close()
+        os.close(self._lock)
 
     @property
     def pieces(self) -> List[Piece]:
@@ -95,6 +100,26 @@ def _chooseName(outputs: Path, name: str, inputs: str, run: str) -> str:
         if not records:
             break
     return "" if firstFree == "." else firstFree
+
+
+def _lockFolder(folder: Path) -> int:
+    """Takes the folder for this process; the kernel gives it back whenever this one ends.
+
+    Raises:
+        InputError: another parallel client works in it.
+    """
+    descriptor = os.open(
+        folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise InputError(
+            "another parallel client is at work in %s: wait for its end, or name another "
+            "results file or --outputs" % folder
+        ) from None
+    return descriptor
 
 
 def fileMark(path: Path) -> Optional[List[int]]:

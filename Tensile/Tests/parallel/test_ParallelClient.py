@@ -4,6 +4,10 @@
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -296,3 +300,97 @@ def test_resultsFileIsNeverHalf(recorded, runScript, tmp_path):
     step = recorded("tensilelite-2024/full")
     assert parallel(runScript, step).returncode == 0
     assert sorted(os.listdir(step.out)) == ["results.csv", "results.csv.parallel"]
+
+
+def start(recorded, *arguments, devices=3, environment=None):
+    """Starts the parallel client and returns the running process."""
+    script = Path(__file__).parents[2] / "bin" / "TensileParallelClient"
+    command = [sys.executable, str(script), "--config-file", str(recorded.ini)]
+    command += ["--emulate", str(devices), *map(str, arguments)]
+    return subprocess.Popen(
+        command,
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def waitForUnits(recorded, count, seconds=60):
+    """Waits until a run has finished some units; the deadline only ends a test that fails."""
+    report = Path(str(recorded.results) + ".parallel") / "step.json"
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if report.exists() and len(json.loads(report.read_text())["units"]) >= count:
+            return
+        time.sleep(0.05)
+    raise AssertionError("waited in vain for %d units" % count)
+
+
+def test_secondClientOnOneResultsFileIsRefused(recorded, runScript, tmp_path):
+    """Two parallel clients never share a step's folder: the second ends at once, with 2."""
+    step = recorded("tensilelite-2024/full")
+    environment = emulatorSettings(tmp_path, pairSeconds=0.05)
+    first = start(step, environment=environment)
+    waitForUnits(step, 0)
+    done = parallel(runScript, step)
+    assert done.returncode == 2, done.stdout
+    assert "another parallel client" in done.stderr
+    assert first.wait(120) == 0, first.communicate()
+    _, results = serial(runScript, step)
+    assert step.results.read_bytes() == results
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signalEndsItAndTheSameCommandContinues(recorded, runScript, tmp_path, number):
+    """Stopped by a signal: 128 + n, one line, nothing left running; what was measured is kept."""
+    step = recorded("tensilelite-2024/full")
+    record = tmp_path / "record.jsonl"
+    environment = emulatorSettings(tmp_path, pairSeconds=0.03, record=str(record))
+    running = start(step, environment=environment, devices=2)
+    waitForUnits(step, 1)
+    running.send_signal(number)
+    _, errors = running.communicate(timeout=60)
+    assert running.returncode == 128 + number, errors
+    assert "Traceback" not in errors and "the same command continues" in errors
+    kept = json.loads((Path(str(step.results) + ".parallel") / "step.json").read_text())
+    done = parallel(runScript, step, environment=emulatorSettings(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "were measured before" in done.stdout
+    assert kept["counts"]["measured"] > 0
+    _, results = serial(runScript, step)
+    assert step.results.read_bytes() == results
+
+
+def test_wholeStepKeepsTheBetterResults(recorded, runScript, tmp_path):
+    """A step that goes whole never replaces a complete file of the same inputs by a part of one."""
+    step = recorded("tensilelite-2024/full")
+    step.change(best_solution="1")
+    assert parallel(runScript, step).returncode == 0
+    good = step.results.read_bytes()
+    faults = [{"size": SIZES[5], "kind": "crash"}]
+    done = parallel(runScript, step, environment=emulatorSettings(tmp_path, faults=faults))
+    assert done.returncode == 139, done.stdout
+    assert step.results.read_bytes() == good
+    assert not (step.out / "results.csv.previous").exists()
+
+
+def test_optionThatTheClientRefusesLeavesNoResults(recorded, runScript):
+    """Where nothing at all was measured there is no results file, as after the serial client."""
+    step = recorded("tensilelite-2024/full")
+    done = parallel(runScript, step, "--no-such", "1")
+    assert done.returncode == 1
+    assert not step.results.exists()
+    assert "nothing at all could be measured" in done.stdout
+
+
+def test_lostShardIsNoSilentGap(recorded, runScript):
+    """A journalled piece whose file is gone is measured again by the same command."""
+    step = recorded("tensilelite-2024/full")
+    assert parallel(runScript, step).returncode == 0
+    good = step.results.read_bytes()
+    shards = sorted(Path(str(step.results) + ".parallel").glob("gpu_*/unit_*.csv"))
+    shards[0].unlink()
+    shards[-1].write_bytes(b"")
+    assert parallel(runScript, step).returncode == 0
+    assert step.results.read_bytes() == good

@@ -420,6 +420,16 @@ def currentUmask():
     return mask
 
 
+@pytest.mark.parametrize("out", ["afile", "afile/below", "/proc/nothing"])
+def testAnOutputFolderThatCannotBeIsRefused(recordingHost, config, tmp_path, out):
+    """Before the host starts: exit 2 and one line, no traceback."""
+    (tmp_path / "afile").write_text("somebody's")
+    result = runIt(config, out, "--emulate", 2, "--tensile-root", recordingHost, cwd=str(tmp_path))
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert "cannot be written" in result.stderr and "Traceback" not in result.stderr
+    assert (tmp_path / "afile").read_text() == "somebody's"
+
+
 def testASecondRunInTheSameFolderIsRefused(recordingHost, config, tmp_path):
     """While one is running: exit 2 and a clear message; afterwards it goes on."""
     out = tmp_path / "out"

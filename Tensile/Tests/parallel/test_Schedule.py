@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from Tensile.Parallel.Schedule import (
+    DEATHS_BEFORE_ANYTHING,
     FAILURES_PER_DEVICE,
     REFUTED_PER_DEVICE,
     TRIES_PER_PAIR,
@@ -345,7 +346,7 @@ def test_pairThatKillsOnTheOnlyDeviceIsTriedTwice():
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4])
-@pytest.mark.parametrize("killers", [{0}, {0, 1, 2, 3}, {3, 9}, set(range(10))])
+@pytest.mark.parametrize("killers", [{0}, {0, 1, 2, 3}, {3, 9}, set(range(1, 10))])
 def test_solutionThatKillsEverywhereCostsNoDevice(devices, killers):
     """A kernel that kills every client, on each problem, is no fault of the devices."""
     problems, solutions = 12, 10
@@ -355,6 +356,16 @@ def test_solutionThatKillsEverywhereCostsNoDevice(devices, killers):
     assert not schedule.leftOver
     lost = cells(*(rectangle for rectangle, _ in schedule.givenUp))
     assert sorted(lost) == [(p, s) for p in range(problems) for s in sorted(killers)]
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_clientThatMeasuresNothingIsGivenUp(devices):
+    """When hundreds of clients died and none measured a pair, it is the client: the step ends."""
+    schedule = makeSchedule(1000, 10, devices)
+    units = runAll(schedule, killedBy(set(range(10))))
+    assert schedule.devices == []
+    assert schedule.leftOver
+    assert len(units) <= DEATHS_BEFORE_ANYTHING + devices
 
 
 def killedBy(solutions, name=True):
