@@ -30,7 +30,7 @@ from .ParseArguments import ClientSettings
 from .Platform import System
 from .Schedule import Rectangle, Schedule, subtract
 from .Step import Step, makeJob, makeStep
-from .StepFolder import StepFolder, fileMark
+from .StepFolder import StepFolder, fileMark, keepAside
 from .StepReport import StepReport
 from .Types import MEASURED, Device, Job, Piece, UnitResult
 from .Worker import DeviceWorker
@@ -343,9 +343,8 @@ class StepRun:
         earlier = self._folder.finished
         if not results.exists() or (earlier and earlier.get("file") == fileMark(results)):
             return
-        previous = results.with_name(results.name + ".previous")
-        os.replace(results, previous)
-        _say("%s was there from other inputs: kept as %s" % (results, previous.name))
+        kept = keepAside(results)
+        _say("%s was there from other inputs: kept as %s" % (results, kept.name))
 
     def _mayReplaceResults(self, missing: int) -> bool:
         """Whether the results file that is there, of the same inputs, is no more complete."""

@@ -95,8 +95,13 @@ def _stepFiles(outputs: str) -> Iterator[str]:
 
 
 def lostPairs(steps: Iterable[dict]) -> int:
-    """How many pairs could not be measured because their client crashed or hung."""
-    return sum(_count(step, "crashed") + _count(step, "hung") for step in steps)
+    """How many pairs could not be measured: their client crashed or hung, or said it failed.
+
+    Wrong results are not among them: the host gets their number, as from the serial client.
+    """
+    kinds = ("crashed", "hung", "failed")
+    lost = sum(_count(step, kind) for step in steps for kind in kinds)
+    return max(0, lost - sum(step.get("validationFailures") or 0 for step in steps))
 
 
 def executionSummary(record: RunRecord, steps: Sequence[dict]) -> Dict[str, Any]:

@@ -104,6 +104,7 @@ def run(settings: RunSettings) -> int:
     notes: List[str] = []
     if host.standIn:
         notes.append("no Tensile was found: a stand-in is used, which makes no real kernels")
+    _refuseMissing(settings)
     config, unreadable = _readConfig(settings)
     wanted = _wantedDevices(settings, config)
     if unreadable or wanted is None:
@@ -121,6 +122,19 @@ def run(settings: RunSettings) -> int:
     client = _unitClient(settings, host)
     _say(notes)
     return _runParallel(settings, host, config, selection, notes, places, client)
+
+
+def _refuseMissing(settings: RunSettings) -> None:
+    """A config that is not there is nobody's to judge.
+
+    Raises:
+        InputError: CONFIG or SIZES is no file, or OUT is empty.
+    """
+    for config in settings.configs:
+        if not os.path.isfile(config):
+            raise InputError("the config %r is not a file" % config)
+    if not settings.out:
+        raise InputError("the output folder's name is empty: name one")
 
 
 def _readConfig(settings: RunSettings) -> Tuple[Any, str]:

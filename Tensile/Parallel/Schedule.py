@@ -368,7 +368,8 @@ class Schedule:
         devices = max(1, len(self.devices))
         share = SHARE * self._seconds(self._free) / devices
         # A step that is short beside the client's start is still spread over all devices.
-        fair = self._seconds(self._whole) / devices
+        idle = sum(1 for device in self.devices if self._devices[device].running is None)
+        fair = min(self._seconds(self._whole) / devices, self._seconds(self._free) / max(1, idle))
         return max(share, min(self._cost.startSeconds / START_SHARE, fair))
 
     def _heaviest(self, rectangle: Rectangle) -> Tuple[float, int]:

@@ -9,6 +9,7 @@ folder of its own, "<step>-2".
 from __future__ import annotations
 
 import fcntl
+import filecmp
 import logging
 import os
 import time
@@ -55,8 +56,7 @@ class StepFolder:
         if records and (_inputs(records) != inputs or (fresh and _lastRun(records) != run)):
             if _inputs(records) == inputs:
                 self._earlier = _finished(records)
-            aside = path.with_name(JOURNAL + ".previous")
-            os.replace(path, aside)
+            aside = keepAside(path)
             log.info("%s is of other inputs or not wanted: kept as %s", path, aside.name)
         self.journal = Journal(path)
         if not self.journal.records:
@@ -120,6 +120,27 @@ def _lockFolder(folder: Path) -> int:
             "results file or --outputs" % folder
         ) from None
     return descriptor
+
+
+def keepAside(path: Path) -> Path:
+    """Moves a file to NAME.previous, and what stands there to NAME.previous.1, .2, …
+
+    A file that is kept already, byte for byte, is not kept twice.
+
+    Returns:
+        Where its content is now.
+    """
+    newest = path.with_name(path.name + ".previous")
+    older = [newest]
+    while older[-1].exists():
+        if filecmp.cmp(path, older[-1], shallow=False):
+            path.unlink()
+            return older[-1]
+        older.append(path.with_name("%s.%d" % (newest.name, len(older))))
+    if newest.exists():
+        os.replace(newest, older[-1])
+    os.replace(path, newest)
+    return newest
 
 
 def fileMark(path: Path) -> Optional[List[int]]:

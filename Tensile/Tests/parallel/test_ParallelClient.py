@@ -254,6 +254,18 @@ def test_foreignResultsAreMovedAside(recorded, runScript):
     assert (step.out / "results.csv.previous").read_text() == "somebody's work\n"
 
 
+def test_everyForeignResultsFileIsKept(recorded, runScript):
+    """Two files of other inputs, one after the other: both are kept, and none twice."""
+    step = recorded("tensilelite-2024/full")
+    contents = ["first\n", "second\n", "first\n"]
+    for content in contents:
+        step.results.write_text(content)
+        assert parallel(runScript, step, "--fresh").returncode == 0
+    kept = {path.read_text() for path in step.out.glob("results.csv.previous*")}
+    assert kept == set(contents)
+    assert len(list(step.out.glob("results.csv.previous*"))) == 2
+
+
 def test_clientThatNeverStartsLeavesEarlierResults(recorded, runScript, tmp_path):
     """A results file of the same inputs is never replaced by a less complete one."""
     step = recorded("tensilelite-2024/full")

@@ -444,14 +444,23 @@ def testASecondRunInTheSameFolderIsRefused(recordingHost, config, tmp_path):
 
 
 def testAConfigThatTheHostRejectsShowsItsOwnError(host, tmp_path):
-    """Not valid YAML, or no file at all: the host says so, without a traceback of ours."""
+    """Not valid YAML: the host says so, without a traceback of ours."""
     broken = tmp_path / "broken.yaml"
     broken.write_text("GlobalParameters: {DeviceList: [0, 1]\nBenchmarkProblems")
-    for path in (broken, tmp_path / "missing.yaml"):
-        result = runIt(path, tmp_path / "out", "--emulate", 2, "--tensile-root", host)
-        assert result.returncode != 0
-        assert "Tensile/Parallel" not in result.stderr
-        assert "serial" in result.stderr
+    result = runIt(broken, tmp_path / "out", "--emulate", 2, "--tensile-root", host)
+    assert result.returncode != 0
+    assert "Tensile/Parallel" not in result.stderr
+    assert "serial" in result.stderr
+
+
+@pytest.mark.parametrize("config, out", [("missing.yaml", "out"), (".", "out"), ("c.yaml", "")])
+def testWhatIsNotThereIsRefused(host, tmp_path, config, out):
+    """A config that is no file, an output folder without a name: exit 2, and nothing starts."""
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    result = runIt(config, out, "--emulate", 2, "--tensile-root", host, cwd=str(tmp_path))
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert os.listdir(tmp_path) == ["c.yaml"]
 
 
 def testTheHostsFailureIsOurs(recordingHost, config, tmp_path):
