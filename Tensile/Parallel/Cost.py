@@ -30,6 +30,8 @@ INIT_SECONDS_PER_ELEMENT = 16e-9
 VALIDATION_SECONDS_PER_MAC = 65e-9
 DEFAULT_START_SECONDS = 0.2
 LEAST_START_SECONDS = 0.01
+# Devices of one run are not expected to differ by more than this factor.
+PACE_LIMIT = 2.0
 
 _TYPE_BYTES = {
     "Half": 2,
@@ -70,6 +72,7 @@ class Cost:
         self._validationSums = [0.0, *accumulate(validation)]
         self._classes = [_sizeClass(seconds) for seconds in self._model]
         self._seen: Dict[int, List[float]] = {}  # size class -> [measured, modelled] seconds
+        self._paces: Dict[int, List[float]] = {}  # device -> [measured, expected] seconds
         self._exact: Dict[int, float] = {}  # size -> measured seconds per pair
         self._starts: List[float] = [0.0, 0.0]  # seconds, processes
         self._estimates: List[float] = []
@@ -114,17 +117,26 @@ class Cost:
         self._starts[1] += 1
         self.startSeconds = self._starts[0] / self._starts[1]
 
-    def observe(self, first: int, count: int, solutions: int, seconds: float) -> None:
-        """Learns from a finished unit.
+    def observe(
+        self, first: int, count: int, solutions: int, seconds: float, device: int = 0
+    ) -> None:
+        """Learns from a finished unit, or from the begun part of one.
 
         Args:
             first: first problem (global index).
             count: number of problems.
             solutions: number of solutions.
             seconds: what its pairs took, the client's start left out.
+            device: where.
         """
         if seconds <= 0 or count < 1 or solutions < 1:
             return
+        expected = self.rectangleSeconds(first, count, solutions)
+        pace = self._paces.setdefault(device, [0.0, 0.0])
+        if self._seen:  # before anything was measured, the model says nothing about a device
+            pace[0] += seconds
+            pace[1] += expected
+        seconds /= self._paceOf(device)
         modelled = sum(self._model[p % self._sizeCount] for p in range(first, first + count))
         ratio = seconds / (modelled * solutions)
         for problem in range(first, first + count):
@@ -135,6 +147,29 @@ class Cost:
             if count == 1:
                 self._exact[size] = seconds / solutions
         self._rebuild()
+
+    def shareOf(self, device: int, devices: Sequence[int]) -> float:
+        """A device's part of the work if all are to end together: fast ones take more."""
+        speeds = {other: 1.0 / self._paceOf(other) for other in devices}
+        return speeds.get(device, 1.0) / (sum(speeds.values()) or 1.0)
+
+    def deviceSeconds(self, device: int, first: int, count: int, solutions: int) -> float:
+        """Expected seconds of a rectangle on one device."""
+        return self._paceOf(device) * self.rectangleSeconds(first, count, solutions)
+
+    def _paceOf(self, device: int) -> float:
+        """Measured over expected of one device, over the mean of all; near 1.
+
+        Held back towards 1 while little was measured: a wrong estimate of a problem must not look
+        like a slow device for long.
+        """
+        taken, expected = self._paces.get(device, (0.0, 0.0))
+        allTaken = sum(pace[0] for pace in self._paces.values())
+        allExpected = sum(pace[1] for pace in self._paces.values())
+        if not (taken and expected and allTaken and allExpected):
+            return 1.0
+        pace = (taken / expected) / (allTaken / allExpected)
+        return min(PACE_LIMIT, max(1 / PACE_LIMIT, pace)) ** 0.5
 
     def _rebuild(self) -> None:
         """Recomputes the estimates and their running sums from what was learned."""

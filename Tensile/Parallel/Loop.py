@@ -14,8 +14,10 @@ import logging
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, List, Optional, Protocol, Sequence
+from typing import Callable, Dict, List, Optional, Protocol, Sequence, Set
 
+from .ClientOutput import lastPair
+from .Contest import Contests, spans
 from .Cost import Cost
 from .Errors import RunError
 from .Outcomes import examine
@@ -39,6 +41,9 @@ class WorkerLike(Protocol):
 
     def submit(self, job: Job) -> "Future[UnitResult]":
         """Runs one job."""
+
+    def shorten(self, job: Job) -> None:
+        """Asks for the early end of a running job."""
 
     def kill(self) -> None:
         """Ends it at once."""
@@ -97,6 +102,7 @@ class Loop:
         onResult: Callable[[UnitResult], None],
         shouldStop: Callable[[UnitResult], bool] = lambda result: False,
         onTick: Callable[[Dict[int, Job]], None] = lambda running: None,
+        contests: Optional[Contests] = None,
     ) -> None:
         """Prepares the loop; nothing starts before run().
 
@@ -108,6 +114,7 @@ class Loop:
             onResult: called with each result before it counts (the journal).
             shouldStop: whether a result ends the whole step (exit-on-error).
             onTick: called now and then with what runs (progress).
+            contests: decides split problems; None where no problem is split.
         """
         self._schedule = schedule
         self._cost = cost
@@ -116,6 +123,8 @@ class Loop:
         self._onResult = onResult
         self._shouldStop = shouldStop
         self._onTick = onTick
+        self._contests = contests
+        self._shortened: Set[int] = set()
         self._futures: Dict[Future, int] = {}
         self._jobs: Dict[int, Job] = {}
         self._begun: Dict[int, float] = {}
@@ -135,6 +144,7 @@ class Loop:
                 for future in done:
                     self._finish(future, self._futures.pop(future))
                 self._handOut()
+                self._shorten()
                 self._onTick(dict(self._jobs))
         except BaseException:
             self._killAll()
@@ -233,31 +243,99 @@ class Loop:
         job = self._jobs.pop(device)
         self._onResult(result)
         self.result.results.append(result)
+        self._shortened.discard(device)
         outcome = result.outcome
+        done = [
+            Rectangle(p.firstProblem, p.problemCount, p.firstSolution, p.solutionCount)
+            for p in result.pieces
+        ]
         if outcome.kind == MEASURED:
-            self._schedule.succeeded(device)
+            self._schedule.succeeded(device, done if result.shortened else None)
             self._learn(result)
         else:
             log.warning("%s", describe(result, job))
-            done = [
-                Rectangle(p.firstProblem, p.problemCount, p.firstSolution, p.solutionCount)
-                for p in result.pieces
-            ]
             for rectangle in self._schedule.failed(device, done, outcome.lastPair):
                 self._lose(rectangle, result)
+        self._decide(result)
         if self._shouldStop(result):
             self._schedule.stop()
 
     def _learn(self, result: UnitResult) -> None:
         unit, outcome = result.outcome.unit, result.outcome
-        if result.startSeconds is None:
+        if result.startSeconds is None or unit.retiming:
             return
         self._cost.observeStart(unit.firstProblem, unit.problemCount, result.startSeconds)
         seconds = outcome.seconds - result.startSeconds
-        self._cost.observe(unit.firstProblem, unit.problemCount, unit.solutionCount, seconds)
+        if not result.shortened:
+            self._cost.observe(
+                unit.firstProblem, unit.problemCount, unit.solutionCount, seconds, outcome.device
+            )
+        elif unit.problemCount == 1 and result.pieces:
+            # The pair that was lost took time as well: half of one on average.
+            count = sum(piece.solutionCount for piece in result.pieces)
+            seconds *= count / (count + 0.5)
+            self._cost.observe(unit.firstProblem, 1, count, seconds, outcome.device)
+
+    def _decide(self, result: UnitResult) -> None:
+        """Has the contenders of split problems timed again, once their rows are measured."""
+        if self._contests is None:
+            return
+        for piece in result.pieces:
+            self._contests.add(piece)
+        for retiming in self._contests.due(self._schedule.isOpen, self._schedule.devices):
+            pair = self._cost.pairSeconds(retiming.problem)
+            fixed = self._cost.fixedSeconds(retiming.problem, 1)
+            ranges = spans(retiming.solutions, pair, fixed)
+            areas = [Rectangle(retiming.problem, 1, first, count) for first, count in ranges]
+            self._schedule.retime(retiming.device, areas)
+
+    def _shorten(self) -> None:
+        """Where a device has nothing to do, takes work from the one that has most left."""
+        if self._shortened:
+            return
+        left = {
+            device: self._secondsLeft(device, job)
+            for device, job in self._jobs.items()
+            if job.passes == 1 and not job.whole
+        }
+        device = self._schedule.tooLong(left)
+        if device is not None:
+            self._shortened.add(device)
+            self._workers[device].shorten(self._jobs[device])
+
+    def _secondsLeft(self, device: int, job: Job) -> float:
+        """What a running unit is expected to take still, from its pace so far."""
+        unit = job.unit
+        total = self._cost.deviceSeconds(
+            device, unit.firstProblem, unit.problemCount, unit.solutionCount
+        )
+        since = time.time() - self._begun[device]
+        working = since - self._cost.fixedSeconds(unit.firstProblem, unit.problemCount)
+        done = self._secondsDone(device, job)
+        if done <= 0 or working <= 0:
+            return max(total - max(0.0, working), 0.0)
+        return (total - done) * working / done
+
+    def _secondsDone(self, device: int, job: Job) -> float:
+        """The estimate of the pairs that its log reports as finished."""
+        pair = lastPair(job.file(".log"))
+        if pair is None:
+            return 0.0
+        unit = job.unit
+        rows = min(unit.problemCount - 1, max(0, pair[0] - job.written))
+        columns = pair[1] - job.firstColumn - unit.firstSolution + 1
+        problem = unit.firstProblem + rows
+        return self._cost.deviceSeconds(
+            device, unit.firstProblem, rows, unit.solutionCount
+        ) + self._cost.deviceSeconds(device, problem, 1, columns)
 
     def _lose(self, rectangle: Rectangle, result: UnitResult) -> None:
         outcome = result.outcome
+        if outcome.unit.retiming:
+            # The cells are there, from another device: nothing is lost but the comparison.
+            self._note("problem %d: its contenders could not be timed again: %s",
+                       rectangle.firstProblem, outcome.message)
+            return
         self.result.lost.append(
             Lost(rectangle, outcome.kind, outcome.device, outcome.message, result.tail)
         )

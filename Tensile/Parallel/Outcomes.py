@@ -81,6 +81,7 @@ def examine(job: Job, end: ClientExit) -> UnitResult:
         failures=output.failures(),
         tail=readTail(job.file(".log")),
         startSeconds=end.startSeconds,
+        shortened=end.shortened and not check.finished,
     )
 
 
@@ -272,6 +273,8 @@ def _judge(
     status = end.status
     if status is None:
         return FAILED, _firstLine(readTail(job.file(".log"))) or "the client did not start", None
+    if end.shortened and not check.finished:
+        return MEASURED, "", None
     running = _runningPair(job, check, output)
     if end.hung:
         return HUNG, "no line from the client for %.0f s" % (job.silenceSeconds or 0), running

@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: MIT
 """Which unit a device runs next, and what becomes of a unit's leftovers. No process, no clock.
 
-      free rectangles --next(device)--> running unit --finished(unit, rest, deadPair)--> done
-             ^                                                   |
-             +-------------- what it left over, less the pair ---+
-                             that killed its client
+      free rectangles --next(device)--> running unit --succeeded / failed--> done
+             ^                                            |
+             +------- what it left over, less the pair ---+
+                      that killed its client
 
 Every pair of the table is in exactly one place: free, running, waiting for another try, done, or
 given up. A pair that kills its client is tried once more on the same device, then once on another
 one if there is one, then given up; so it never costs its neighbours. A rectangle that gets nowhere
 without naming a pair (the client never reached its first one) is tried again elsewhere, then halved
 until the problem is found whose data or size it cannot bear; that row alone is given up.
+
+Units are made on demand, large ones first. A problem is split between devices only where it is
+longer than what one device should take at once. When a device finds nothing to do while another
+has much left, the other's unit is shortened: its client is ended after the pair that it has just
+finished, and the rest is free again. So a wrong estimate costs little.
+
+Beside the table's pairs there are re-timings: cells of a split problem that are measured again on
+one device (see Contest.py). They are units like others, for one device only.
 
 A device is judged by what the others make of its failures: a kernel that kills every client is no
 fault of the device. What has no such witness counts against it only after many failures in a row.
@@ -19,16 +27,20 @@ fault of the device. What has no such witness counts against it only after many 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .Cost import Cost
 from .Types import Unit
 
-# A client's start may cost at most this share of its unit, until the end of the step is near.
+# What a client costs beside its pairs may be this share of its unit, if the step is long enough.
 START_SHARE = 0.1
 # A device takes this part of its fair share of what is left: so units shrink towards the end, and
 # an estimate that was wrong is put right by what the other devices take.
-SHARE = 0.5
+SHARE = 0.7
+# A problem is split where it is longer than a unit should be by this factor.
+SPLIT_ABOVE = 1.3
+# A unit is shortened where it has more left than this many starts of a client.
+SHORTEN_ABOVE = 3.0
 
 TRIES_PER_PAIR = 3
 # Rows that fail together as often as this are halved; a single row is given up like a pair.
@@ -95,6 +107,14 @@ def subtract(whole: Rectangle, part: Rectangle) -> List[Rectangle]:
     ]
 
 
+def _without(unit: Unit, done: Sequence[Rectangle]) -> List[Rectangle]:
+    """What is left of a unit without the parts that are done."""
+    rest = [rectangleOf(unit)]
+    for part in done:
+        rest = [piece for whole in rest for piece in subtract(whole, part)]
+    return rest
+
+
 def halve(whole: Rectangle) -> List[Rectangle]:
     """Two parts of a rectangle of several rows."""
     upper = whole.problemCount // 2
@@ -117,6 +137,7 @@ class _Retry:
         notDevice: the one that failed on it, which takes it only where there is no other.
         judges: whether it is just what failed there, so that a success elsewhere speaks against
             that device (a half does not: what killed the client may be in the other one).
+        retiming: whether it is measured for the second time, to be compared.
     """
 
     rectangle: Rectangle
@@ -124,6 +145,7 @@ class _Retry:
     onlyDevice: Optional[int] = None
     notDevice: Optional[int] = None
     judges: bool = False
+    retiming: bool = False
 
 
 @dataclass
@@ -152,6 +174,7 @@ class Schedule:
         devices: Sequence[int],
         cost: Cost,
         firstUnit: int = 0,
+        keepWhole: bool = False,
     ) -> None:
         """Starts with everything in `free` unmeasured.
 
@@ -160,6 +183,7 @@ class Schedule:
             devices: ordinals of the devices.
             cost: the expected times; may learn while the schedule runs.
             firstUnit: number of the first unit (a resumed step goes on counting).
+            keepWhole: whether the solutions of a problem must stay on one device.
         """
         self._cost = cost
         self._devices = {device: _DeviceState() for device in devices}
@@ -169,6 +193,7 @@ class Schedule:
         self._deaths: Dict[Pair, int] = {}
         self._nextUnit = firstUnit
         self._stopped = False
+        self._keepWhole = keepWhole
         self.givenUp: List[Tuple[Rectangle, Unit]] = []
 
     @property
@@ -219,17 +244,27 @@ class Schedule:
             taken.firstSolution,
             taken.solutionCount,
             retry.attempt if retry is not None else 1,
+            retry is not None and retry.retiming,
         )
         self._nextUnit += 1
         state.running, state.retry = unit, retry
         return unit
 
-    def succeeded(self, device: int) -> None:
-        """The device's unit was measured whole."""
+    def succeeded(self, device: int, done: Optional[Sequence[Rectangle]] = None) -> None:
+        """The device's unit was measured, whole or, where it was shortened, in part.
+
+        Args:
+            device: where it ran.
+            done: the parts that were measured; None for all.
+        """
         state = self._devices[device]
         retry = state.retry
-        self._end(device)
-        state.progressed()
+        unit = self._end(device)
+        if done is None or done:
+            state.progressed()
+        if done is not None:
+            self._free += _without(unit, done)
+            return
         if retry is not None and retry.judges and retry.notDevice not in (None, device):
             self._devices[retry.notDevice].refuted += 1
 
@@ -247,9 +282,9 @@ class Schedule:
             What was given up by this: it will not be tried again.
         """
         unit = self._end(device)
-        rest = [rectangleOf(unit)]
-        for part in done:
-            rest = [piece for whole in rest for piece in subtract(whole, part)]
+        rest = _without(unit, done)
+        if unit.retiming:
+            return self._failedRetiming(unit, device, rest)
         progress = sum(r.pairs for r in rest) < unit.pairs
         if progress:
             self._devices[device].progressed()
@@ -261,9 +296,42 @@ class Schedule:
         self._devices[device].failures += 1
         return self._failedWhole(unit, device, rest[0])
 
+    def retime(self, device: int, rectangles: Sequence[Rectangle]) -> None:
+        """Has cells measured again on one device."""
+        self._retries += [_Retry(r, 1, onlyDevice=device, retiming=True) for r in rectangles]
+
+    def isOpen(self, problem: int) -> bool:
+        """Whether pairs of a problem are still to come."""
+        areas = self._free + [retry.rectangle for retry in self._retries]
+        areas += [rectangleOf(unit) for unit in self.running.values()]
+        return any(area.firstProblem <= problem < area.endProblem for area in areas)
+
+    def tooLong(self, secondsLeft: Mapping[int, float]) -> Optional[int]:
+        """The device whose unit should be shortened, because another one has nothing to do.
+
+        Args:
+            secondsLeft: how long each running unit is expected to take still.
+        """
+        running = self.running
+        idle = len(self.devices) - len(running)
+        if self._stopped or self._free or idle < 1:
+            return None
+        candidates = [d for d in secondsLeft if d in running and self._canShorten(running[d])]
+        if not candidates:
+            return None
+        device = max(candidates, key=lambda d: secondsLeft[d])
+        last = running[device].lastProblem
+        restart = self._cost.fixedSeconds(last, 1)
+        least = SHORTEN_ABOVE * restart + 2 * self._cost.pairSeconds(last)
+        return device if secondsLeft[device] > least else None
+
     def setAside(self, device: int) -> None:
-        """Takes a device out of the run; its work goes to the others."""
+        """Takes a device out of the run; its work goes to the others.
+
+        Re-timings that were meant for it are dropped: what they were for is decided anew.
+        """
         self._devices[device].setAside = True
+        self._retries = [r for r in self._retries if not (r.retiming and r.onlyDevice == device)]
 
     def suspicion(self, device: int) -> str:
         """Why a device should be set aside; empty where it should not."""
@@ -280,6 +348,19 @@ class Schedule:
             raise ValueError("no unit runs on device %d" % device)
         unit, state.running, state.retry = state.running, None, None
         return unit
+
+    def _canShorten(self, unit: Unit) -> bool:
+        return not unit.retiming and (unit.problemCount > 1 or not self._keepWhole)
+
+    def _failedRetiming(
+        self, unit: Unit, device: int, rest: Sequence[Rectangle]
+    ) -> List[Rectangle]:
+        """Cells that are there already: another try, then they stay as they are."""
+        if unit.attempt < TRIES_PER_PAIR and not self._devices[device].setAside:
+            attempt = unit.attempt + 1
+            self._retries += [_Retry(r, attempt, onlyDevice=device, retiming=True) for r in rest]
+            return []
+        return list(rest)
 
     def _putBack(self, unit: Unit, device: int, rest: Sequence[Rectangle]) -> None:
         """Plans for what a unit left; the rest of a begun row stays on the device that began it."""
@@ -333,12 +414,23 @@ class Schedule:
         """Cuts the next rectangle out of what is free, around its most expensive problem."""
         if not self._free or self._awaitsVerdict(device):
             return None
-        target = self._targetSeconds()
         index = max(range(len(self._free)), key=lambda at: self._heaviest(self._free[at])[0])
         whole = self._free[index]
-        chosen = self._grow(whole, self._heaviest(whole)[1], target)
+        row, seed = self._heaviest(whole)
+        target = self._targetSeconds(device, seed)
+        if row > SPLIT_ABOVE * target and whole.solutionCount > 1 and not self._keepWhole:
+            chosen = self._split(whole, seed, target)
+        else:
+            chosen = self._grow(whole, seed, target)
         self._free[index : index + 1] = subtract(whole, chosen)
         return chosen
+
+    def _split(self, whole: Rectangle, seed: int, target: float) -> Rectangle:
+        """The first solutions of one problem, for about `target` seconds."""
+        count = max(1, round(target / self._cost.pairSeconds(seed)))
+        if whole.solutionCount - count < count / 4:
+            count = whole.solutionCount
+        return Rectangle(seed, 1, whole.firstSolution, count)
 
     def _awaitsVerdict(self, device: int) -> bool:
         """Whether other devices have yet to try so much of what failed here that it waits."""
@@ -354,12 +446,12 @@ class Schedule:
             for r in rectangles
         )
 
-    def _targetSeconds(self) -> float:
-        devices = max(1, len(self.devices))
-        share = SHARE * self._seconds(self._free) / devices
+    def _targetSeconds(self, device: int, seed: int) -> float:
+        """How many modelled seconds a device should take at once."""
+        share = SHARE * self._seconds(self._free) * self._cost.shareOf(device, self.devices)
         # A step that is short beside the client's start is still spread over all devices.
-        fair = self._seconds(self._whole) / devices
-        return max(share, min(self._cost.startSeconds / START_SHARE, fair))
+        fair = self._seconds(self._whole) / max(1, len(self.devices))
+        return max(share, min(self._cost.fixedSeconds(seed, 1) / START_SHARE, fair))
 
     def _heaviest(self, rectangle: Rectangle) -> Tuple[float, int]:
         """(seconds, problem) of the most expensive row; the first of equals."""
