@@ -51,7 +51,6 @@ class Contests:
 
     Attributes:
         ratios: device -> (least, greatest) value at home over its value there.
-        retimed: how many cells were timed again.
     """
 
     def __init__(self, solutionCount: int, readCells: ReadCells) -> None:
@@ -66,7 +65,6 @@ class Contests:
         self._rows: Dict[int, _Row] = {}
         self._open: Set[int] = set()
         self.ratios: Dict[int, Tuple[float, float]] = {}
-        self.retimed = 0
 
     @property
     def margin(self) -> float:

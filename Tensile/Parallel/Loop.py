@@ -18,7 +18,7 @@ from typing import Callable, Dict, List, Optional, Protocol, Sequence, Set
 
 from .ClientOutput import lastPair
 from .Contest import Contests, spans
-from .Cost import Cost
+from .Cost import Cost, Part
 from .Errors import RunError
 from .Outcomes import examine
 from .Schedule import Rectangle, Schedule
@@ -125,6 +125,7 @@ class Loop:
         self._onTick = onTick
         self._contests = contests
         self._shortened: Set[int] = set()
+        self._secondsLeft: Dict[int, float] = {}
         self._futures: Dict[Future, int] = {}
         self._jobs: Dict[int, Job] = {}
         self._begun: Dict[int, float] = {}
@@ -136,6 +137,7 @@ class Loop:
         Whatever ends it, no worker and no client is left.
         """
         try:
+            self._askContests()  # what an interrupted run had not decided
             if not self._schedule.finished:
                 for device in list(self._workers):
                     self._startWorker(device)
@@ -144,7 +146,7 @@ class Loop:
                 for future in done:
                     self._finish(future, self._futures.pop(future))
                 self._handOut()
-                self._shorten()
+                self._look()
                 self._onTick(dict(self._jobs))
         except BaseException:
             self._killAll()
@@ -190,7 +192,7 @@ class Loop:
             if suspicion:
                 self._setAside(device, suspicion)
                 continue
-            unit = self._schedule.next(device)
+            unit = self._schedule.next(device, self._secondsLeft)
             if unit is None:
                 continue
             job = self._makeJob(unit, self._workers[device].device)
@@ -244,6 +246,7 @@ class Loop:
         self._onResult(result)
         self.result.results.append(result)
         self._shortened.discard(device)
+        self._secondsLeft.pop(device, None)
         outcome = result.outcome
         done = [
             Rectangle(p.firstProblem, p.problemCount, p.firstSolution, p.solutionCount)
@@ -282,6 +285,11 @@ class Loop:
             return
         for piece in result.pieces:
             self._contests.add(piece)
+        self._askContests()
+
+    def _askContests(self) -> None:
+        if self._contests is None:
+            return
         for retiming in self._contests.due(self._schedule.isOpen, self._schedule.devices):
             pair = self._cost.pairSeconds(retiming.problem)
             fixed = self._cost.fixedSeconds(retiming.problem, 1)
@@ -289,45 +297,55 @@ class Loop:
             areas = [Rectangle(retiming.problem, 1, first, count) for first, count in ranges]
             self._schedule.retime(retiming.device, areas)
 
-    def _shorten(self) -> None:
-        """Where a device has nothing to do, takes work from the one that has most left."""
-        if self._shortened:
-            return
-        left = {
-            device: self._secondsLeft(device, job)
-            for device, job in self._jobs.items()
-            if job.passes == 1 and not job.whole
+    def _look(self) -> None:
+        """Reads how far the running units are; shortens one for which the others would wait."""
+        progress = {device: self._progress(device, job) for device, job in self._jobs.items()}
+        self._cost.watch({device: parts for device, parts in progress.items() if parts})
+        self._secondsLeft = {
+            device: self._left(device, job, progress[device]) for device, job in self._jobs.items()
         }
-        device = self._schedule.tooLong(left)
-        if device is not None:
-            self._shortened.add(device)
-            self._workers[device].shorten(self._jobs[device])
+        if self._shortened:
+            return  # one at a time: what it leaves changes the others' shares
+        left = {d: s for d, s in self._secondsLeft.items() if _isDivisible(self._jobs[d])}
+        known = [device for device in left if progress[device]]
+        chosen = self._schedule.tooLong(left, known)
+        if chosen is not None:
+            self._shortened.add(chosen)
+            self._workers[chosen].shorten(self._jobs[chosen])
 
-    def _secondsLeft(self, device: int, job: Job) -> float:
-        """What a running unit is expected to take still, from its pace so far."""
+    def _left(self, device: int, job: Job, parts: Sequence[Part]) -> float:
+        """What a running unit is expected to take still."""
         unit = job.unit
-        total = self._cost.deviceSeconds(
-            device, unit.firstProblem, unit.problemCount, unit.solutionCount
+        total = self._cost.rectangleSeconds(
+            unit.firstProblem, unit.problemCount, unit.solutionCount
         )
-        since = time.time() - self._begun[device]
-        working = since - self._cost.fixedSeconds(unit.firstProblem, unit.problemCount)
-        done = self._secondsDone(device, job)
-        if done <= 0 or working <= 0:
-            return max(total - max(0.0, working), 0.0)
-        return (total - done) * working / done
+        done = sum(self._cost.rectangleSeconds(p.first, p.count, p.solutions) for p in parts)
+        expected = self._cost.paceOf(device) * (total - done)
+        if parts:
+            return expected
+        return max(0.0, expected - max(0.0, self._working(device, job)))
 
-    def _secondsDone(self, device: int, job: Job) -> float:
-        """The estimate of the pairs that its log reports as finished."""
-        pair = lastPair(job.file(".log"))
-        if pair is None:
-            return 0.0
+    def _working(self, device: int, job: Job) -> float:
+        """Seconds since a unit's client should have begun with its first pair."""
+        fixed = self._cost.fixedSeconds(job.unit.firstProblem, job.unit.problemCount)
+        return time.time() - self._begun[device] - fixed
+
+    def _progress(self, device: int, job: Job) -> List[Part]:
+        """The finished parts of a running unit, by the last line of its log."""
+        pair = lastPair(job.file(".log")) if _isDivisible(job) else None
+        working = self._working(device, job)
+        if pair is None or working <= 0:
+            return []
         unit = job.unit
         rows = min(unit.problemCount - 1, max(0, pair[0] - job.written))
-        columns = pair[1] - job.firstColumn - unit.firstSolution + 1
-        problem = unit.firstProblem + rows
-        return self._cost.deviceSeconds(
-            device, unit.firstProblem, rows, unit.solutionCount
-        ) + self._cost.deviceSeconds(device, problem, 1, columns)
+        columns = min(unit.solutionCount, pair[1] - job.firstColumn - unit.firstSolution + 1)
+        areas = [(unit.firstProblem, rows, unit.solutionCount)] if rows else []
+        areas.append((unit.firstProblem + rows, 1, columns))
+        weights = [self._cost.rectangleSeconds(*area) for area in areas]
+        return [
+            Part(*area, seconds=working * weight / sum(weights))
+            for area, weight in zip(areas, weights)
+        ]
 
     def _lose(self, rectangle: Rectangle, result: UnitResult) -> None:
         outcome = result.outcome
@@ -351,6 +369,11 @@ class Loop:
         message = text % values
         log.warning("%s", message)
         self.result.notes.append(message)
+
+
+def _isDivisible(job: Job) -> bool:
+    """Whether a unit can be ended in the middle and what it has finished be kept."""
+    return job.passes == 1 and not job.whole and not job.unit.retiming
 
 
 def describe(result: UnitResult, job: Job) -> str:

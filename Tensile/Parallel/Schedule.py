@@ -27,7 +27,7 @@ fault of the device. What has no such witness counts against it only after many 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .Cost import Cost
 from .Types import Unit
@@ -37,10 +37,12 @@ START_SHARE = 0.1
 # A device takes this part of its fair share of what is left: so units shrink towards the end, and
 # an estimate that was wrong is put right by what the other devices take.
 SHARE = 0.7
-# A problem is split where it is longer than a unit should be by this factor.
-SPLIT_ABOVE = 1.3
-# A unit is shortened where it has more left than this many starts of a client.
+# A problem is split where one device would need longer for it than all have left, by this factor.
+SPLIT_ABOVE = 1.1
+# A unit is shortened where it has more left than this many starts of a client…
 SHORTEN_ABOVE = 3.0
+# …and, while no device is idle, than this many times what all have left on average.
+LONGER_THAN_OTHERS = 1.2
 
 TRIES_PER_PAIR = 3
 # Rows that fail together as often as this are halved; a single row is given up like a pair.
@@ -115,6 +117,19 @@ def _without(unit: Unit, done: Sequence[Rectangle]) -> List[Rectangle]:
     return rest
 
 
+def waterLevel(floors: Sequence[float], amount: float) -> float:
+    """The level at which `amount` stands over columns with these floors."""
+    level, wet = 0.0, 0
+    rest = amount
+    for floor in sorted(floors):
+        step = (floor - level) * wet
+        if step > rest:
+            break
+        rest -= step
+        level, wet = floor, wet + 1
+    return level + (rest / wet if wet else 0.0)
+
+
 def halve(whole: Rectangle) -> List[Rectangle]:
     """Two parts of a rectangle of several rows."""
     upper = whole.problemCount // 2
@@ -187,8 +202,7 @@ class Schedule:
         """
         self._cost = cost
         self._devices = {device: _DeviceState() for device in devices}
-        self._whole = [r for r in free if r.pairs]
-        self._free: List[Rectangle] = list(self._whole)
+        self._free: List[Rectangle] = [r for r in free if r.pairs]
         self._retries: List[_Retry] = []
         self._deaths: Dict[Pair, int] = {}
         self._nextUnit = firstUnit
@@ -222,8 +236,15 @@ class Schedule:
         """Hands out nothing more; what runs may still finish."""
         self._stopped = True
 
-    def next(self, device: int) -> Optional[Unit]:
+    def next(
+        self, device: int, secondsLeft: Optional[Mapping[int, float]] = None
+    ) -> Optional[Unit]:
         """Chooses the next unit of an idle device.
+
+        Args:
+            device: the device.
+            secondsLeft: how long each running unit is expected to take still; where it is not
+                given, as long as if it began now.
 
         Returns:
             The unit, now running; None if there is nothing for this device at the moment.
@@ -234,7 +255,7 @@ class Schedule:
         if self._stopped or state.setAside:
             return None
         retry = self._takeRetry(device)
-        taken = retry.rectangle if retry is not None else self._takeFree(device)
+        taken = retry.rectangle if retry is not None else self._takeFree(device, secondsLeft)
         if taken is None:
             return None
         unit = Unit(
@@ -306,23 +327,28 @@ class Schedule:
         areas += [rectangleOf(unit) for unit in self.running.values()]
         return any(area.firstProblem <= problem < area.endProblem for area in areas)
 
-    def tooLong(self, secondsLeft: Mapping[int, float]) -> Optional[int]:
-        """The device whose unit should be shortened, because another one has nothing to do.
+    def tooLong(
+        self, secondsLeft: Mapping[int, float], known: Collection[int] = ()
+    ) -> Optional[int]:
+        """The device whose unit should be shortened: the others would wait for it.
 
         Args:
             secondsLeft: how long each running unit is expected to take still.
+            known: the devices of which that is measured, by the pairs that were finished.
         """
         running = self.running
-        idle = len(self.devices) - len(running)
-        if self._stopped or self._free or idle < 1:
+        able = [d for d in secondsLeft if d in running and self._canShorten(running[d])]
+        if self._stopped or not able:
             return None
-        candidates = [d for d in secondsLeft if d in running and self._canShorten(running[d])]
-        if not candidates:
-            return None
-        device = max(candidates, key=lambda d: secondsLeft[d])
+        device = max(able, key=lambda d: secondsLeft[d])
         last = running[device].lastProblem
         restart = self._cost.fixedSeconds(last, 1)
         least = SHORTEN_ABOVE * restart + 2 * self._cost.pairSeconds(last)
+        if self._free or len(running) == len(self.devices):
+            if device not in known:
+                return None
+            together = self._seconds(self._free) + sum(secondsLeft.values())
+            least += LONGER_THAN_OTHERS * together / len(self.devices)
         return device if secondsLeft[device] > least else None
 
     def setAside(self, device: int) -> None:
@@ -410,20 +436,42 @@ class Schedule:
             return self._retries.pop(index)
         return None
 
-    def _takeFree(self, device: int) -> Optional[Rectangle]:
+    def _takeFree(
+        self, device: int, secondsLeft: Optional[Mapping[int, float]]
+    ) -> Optional[Rectangle]:
         """Cuts the next rectangle out of what is free, around its most expensive problem."""
         if not self._free or self._awaitsVerdict(device):
             return None
         index = max(range(len(self._free)), key=lambda at: self._heaviest(self._free[at])[0])
         whole = self._free[index]
         row, seed = self._heaviest(whole)
-        target = self._targetSeconds(device, seed)
-        if row > SPLIT_ABOVE * target and whole.solutionCount > 1 and not self._keepWhole:
+        level = self._level(device, secondsLeft)
+        # Towards the end a device takes its part at once, rather than pay for another start.
+        end = self._cost.fixedSeconds(seed, 1) / START_SHARE
+        target = max(SHARE * level, min(level, end))
+        if row > SPLIT_ABOVE * level and whole.solutionCount > 1 and not self._keepWhole:
             chosen = self._split(whole, seed, target)
         else:
             chosen = self._grow(whole, seed, target)
         self._free[index : index + 1] = subtract(whole, chosen)
         return chosen
+
+    def _level(self, device: int, secondsLeft: Optional[Mapping[int, float]]) -> float:
+        """How long this device should go on if all are to end together, in modelled seconds.
+
+        What is free is spread over the devices so that they end at the same time: like water over
+        a floor that is higher where a device still runs.
+        """
+        floors = []
+        for other in self.devices:
+            unit = self._devices[other].running
+            if unit is None or other == device:
+                floors.append(0.0)
+            elif secondsLeft is not None and other in secondsLeft:
+                floors.append(secondsLeft[other])
+            else:
+                floors.append(self._seconds([rectangleOf(unit)]))
+        return waterLevel(floors, self._seconds(self._free)) / self._cost.paceOf(device)
 
     def _split(self, whole: Rectangle, seed: int, target: float) -> Rectangle:
         """The first solutions of one problem, for about `target` seconds."""
@@ -445,13 +493,6 @@ class Schedule:
             self._cost.rectangleSeconds(r.firstProblem, r.problemCount, r.solutionCount)
             for r in rectangles
         )
-
-    def _targetSeconds(self, device: int, seed: int) -> float:
-        """How many modelled seconds a device should take at once."""
-        share = SHARE * self._seconds(self._free) * self._cost.shareOf(device, self.devices)
-        # A step that is short beside the client's start is still spread over all devices.
-        fair = self._seconds(self._whole) / max(1, len(self.devices))
-        return max(share, min(self._cost.fixedSeconds(seed, 1) / START_SHARE, fair))
 
     def _heaviest(self, rectangle: Rectangle) -> Tuple[float, int]:
         """(seconds, problem) of the most expensive row; the first of equals."""

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from .Contest import Contests
 from .Loop import LoopResult
 from .ResultsJoin import JoinReport
 from .Step import Step
@@ -76,6 +77,7 @@ class StepReport:
         self._counts = {"measured": 0, "rejected": 0, "failed": 0, CRASHED: 0, HUNG: 0}
         self._busy: Dict[int, float] = {}
         self._validationFailures = 0
+        self._retimed = 0
 
     @property
     def failedPairs(self) -> int:
@@ -87,15 +89,27 @@ class StepReport:
         """Pairs whose result was wrong."""
         return self._validationFailures
 
-    def resumed(self, pieces: Sequence[Piece]) -> None:
+    def resumed(self, pieces: Sequence[Piece], pairs: int) -> None:
         """Adds what an earlier run had measured."""
         self._pieces += pieces
-        self._data["resumedPairs"] = sum(p.problemCount * p.solutionCount for p in pieces)
+        self._data["resumedPairs"] = pairs
+
+    def contests(self, contests: Contests) -> None:
+        """Adds which problems were split, what was timed again, and how far devices differed."""
+        self._data["splitProblems"] = contests.splitProblems
+        self._data["retimedPairs"] = self._retimed
+        self._data["deviceRatios"] = {
+            str(device): [round(low, 4), round(high, 4)]
+            for device, (low, high) in sorted(contests.ratios.items())
+        }
 
     def add(self, result: UnitResult) -> None:
         """Adds a unit."""
         outcome, unit = result.outcome, result.outcome.unit
         pairs = sum(p.problemCount * p.solutionCount for p in result.pieces)
+        if unit.retiming:
+            self._retimed += pairs
+            pairs = 0
         self._pieces += result.pieces
         self._validationFailures += result.validationFailures
         self._counts["measured"] += pairs - result.rejected - result.failedPairs
@@ -109,6 +123,8 @@ class StepReport:
                 "problems": [unit.firstProblem, unit.problemCount],
                 "solutions": [unit.firstSolution, unit.solutionCount],
                 "attempt": unit.attempt,
+                "retiming": unit.retiming,
+                "shortened": result.shortened,
                 "kind": outcome.kind,
                 "exit": outcome.exitStatus,
                 "message": outcome.message,
