@@ -21,7 +21,7 @@ from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from .Types import Piece
 
-LEAST_MARGIN = 1.02
+LEAST_MARGIN = 1.01
 # A value that a re-timing gives may be off by this factor itself.
 NOISE = 1.005
 

@@ -150,6 +150,9 @@ class StepRun:
         for piece in self._pieces:
             self._contests.add(piece)
         lockFolder = os.environ.get("TENSILE_PARALLEL_LOCK_DIR") or str(self._outputs / "locks")
+        if self._settings.client is None:
+            # The emulated client tells of two on one device, counting within this run.
+            os.environ["TENSILE_PARALLEL_LOCK_DIR"] = lockFolder
         workers = [
             DeviceWorker(device, lockFolder, not self._settings.noWait) for device in self._devices
         ]

@@ -26,6 +26,7 @@ fault of the device. What has no such witness counts against it only after many 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -39,7 +40,11 @@ START_SHARE = 0.1
 SHARE = 0.7
 # A problem is split where one device would need longer for it than all have left, by this factor.
 SPLIT_ABOVE = 1.1
-# A unit is shortened where it has more left than this many starts of a client…
+# …and only where it takes longer than this many starts of a client.
+SPLIT_STARTS = 4.0
+# The re-timings of a split problem may cost this share of it.
+RETIMED_SHARE = 0.05
+# A unit is shortened where it has more left than this many starts and pairs…
 SHORTEN_ABOVE = 3.0
 # …and, while no device is idle, than this many times what all have left on average.
 LONGER_THAN_OTHERS = 1.2
@@ -203,6 +208,7 @@ class Schedule:
         self._cost = cost
         self._devices = {device: _DeviceState() for device in devices}
         self._free: List[Rectangle] = [r for r in free if r.pairs]
+        self._width = max((r.solutionCount for r in self._free), default=0)
         self._retries: List[_Retry] = []
         self._deaths: Dict[Pair, int] = {}
         self._nextUnit = firstUnit
@@ -343,7 +349,8 @@ class Schedule:
         device = max(able, key=lambda d: secondsLeft[d])
         last = running[device].lastProblem
         restart = self._cost.fixedSeconds(last, 1)
-        least = SHORTEN_ABOVE * restart + 2 * self._cost.pairSeconds(last)
+        # What is taken away costs a start, and perhaps a re-timing, beside the pair that is lost.
+        least = SHORTEN_ABOVE * (restart + self._cost.pairSeconds(last))
         if self._free or len(running) == len(self.devices):
             if device not in known:
                 return None
@@ -442,15 +449,19 @@ class Schedule:
         """Cuts the next rectangle out of what is free, around its most expensive problem."""
         if not self._free or self._awaitsVerdict(device):
             return None
-        index = max(range(len(self._free)), key=lambda at: self._heaviest(self._free[at])[0])
-        whole = self._free[index]
-        row, seed = self._heaviest(whole)
+        # By the length of a pair, not of what is left of its row: a row that was begun is ended
+        # before the next one, so that its contenders are timed again while others still work.
+        heaviest = [self._heaviest(rectangle) for rectangle in self._free]
+        index = max(range(len(heaviest)), key=lambda at: heaviest[at][0])
+        whole, seed = self._free[index], heaviest[index][1]
+        row = heaviest[index][0] * whole.solutionCount
         level = self._level(device, secondsLeft)
+        fixed = self._cost.fixedSeconds(seed, 1)
         # Towards the end a device takes its part at once, rather than pay for another start.
-        end = self._cost.fixedSeconds(seed, 1) / START_SHARE
-        target = max(SHARE * level, min(level, end))
-        if row > SPLIT_ABOVE * level and whole.solutionCount > 1 and not self._keepWhole:
-            chosen = self._split(whole, seed, target)
+        target = max(SHARE * level, min(level, fixed / START_SHARE))
+        long = row > max(SPLIT_ABOVE * level, SPLIT_STARTS * fixed)
+        if long and whole.solutionCount > 1 and not self._keepWhole:
+            chosen = self._split(whole, seed, level)
         else:
             chosen = self._grow(whole, seed, target)
         self._free[index : index + 1] = subtract(whole, chosen)
@@ -473,10 +484,18 @@ class Schedule:
                 floors.append(self._seconds([rectangleOf(unit)]))
         return waterLevel(floors, self._seconds(self._free)) / self._cost.paceOf(device)
 
-    def _split(self, whole: Rectangle, seed: int, target: float) -> Rectangle:
-        """The first solutions of one problem, for about `target` seconds."""
-        count = max(1, round(target / self._cost.pairSeconds(seed)))
-        if whole.solutionCount - count < count / 4:
+    def _split(self, whole: Rectangle, seed: int, level: float) -> Rectangle:
+        """The first solutions of one problem.
+
+        A long problem is measured by many devices together, so that its contenders are timed again
+        while others still work; but every further device costs a re-timing.
+        """
+        pair = self._cost.pairSeconds(seed)
+        parts = min(len(self.devices), 1 + int(RETIMED_SHARE * self._width))
+        parts = max(parts, math.ceil(self._width * pair / max(level, pair)))
+        least = (self._cost.fixedSeconds(seed, 1) + pair) / pair
+        count = max(1, round(least), math.ceil(self._width / parts))
+        if whole.solutionCount < 1.5 * count:
             count = whole.solutionCount
         return Rectangle(seed, 1, whole.firstSolution, count)
 
@@ -495,12 +514,12 @@ class Schedule:
         )
 
     def _heaviest(self, rectangle: Rectangle) -> Tuple[float, int]:
-        """(seconds, problem) of the most expensive row; the first of equals."""
+        """(seconds of a pair, problem) of the most expensive row; the first of equals."""
         best = max(
             range(rectangle.firstProblem, rectangle.endProblem),
             key=lambda problem: (self._cost.pairSeconds(problem), -problem),
         )
-        return self._cost.pairSeconds(best) * rectangle.solutionCount, best
+        return self._cost.pairSeconds(best), best
 
     def _grow(self, whole: Rectangle, seed: int, target: float) -> Rectangle:
         """Adds neighbours to `seed`, the more expensive one first, until `target` seconds."""

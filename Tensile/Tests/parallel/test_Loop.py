@@ -39,6 +39,15 @@ class FakeCost:
     def rectangleSeconds(self, first, count, solutions):
         return float(count * solutions)
 
+    def fixedSeconds(self, first, count):
+        return self.startSeconds
+
+    def paceOf(self, device):
+        return 1.0
+
+    def watch(self, progress):
+        pass
+
     def observe(self, *what):
         self.observed.append(what)
 
@@ -206,7 +215,7 @@ def test_learnsFromMeasuredUnitsOnly():
     result = run.run()
     known = [r for r in result.results if r.outcome.kind == MEASURED and r.startSeconds]
     assert len(run.cost.observed) == len(run.cost.starts) == len(known) > 0
-    assert all(seconds == 4.0 for *_, seconds in run.cost.observed)
+    assert all(seconds == 4.0 for *_, seconds, device in run.cost.observed)
     assert all(seconds == 1.0 for *_, seconds in run.cost.starts)
 
 
