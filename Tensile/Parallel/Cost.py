@@ -91,6 +91,11 @@ class Cost:
         self._sums: List[float] = []
         self._rebuild()
 
+    @property
+    def learned(self) -> bool:
+        """Whether anything was measured yet."""
+        return bool(self._seen or self._running)
+
     def pairSeconds(self, problem: int) -> float:
         """Expected seconds of one pair of `problem` (global index) inside a running client."""
         return self._estimates[problem % self._sizeCount]

@@ -38,6 +38,10 @@ START_SHARE = 0.1
 # A device takes this part of its fair share of what is left: so units shrink towards the end, and
 # an estimate that was wrong is put right by what the other devices take.
 SHARE = 0.7
+# Before anything was measured a device takes this part: what it shows sets the others right.
+FIRST_SHARE = 0.1
+# The model may be off by this factor on a machine that it has not seen.
+MODEL_ERROR = 10.0
 # A problem is split where one device would need longer for it than all have left, by this factor.
 SPLIT_ABOVE = 1.1
 # …and only where it takes longer than this many starts of a client.
@@ -457,8 +461,11 @@ class Schedule:
         row = heaviest[index][0] * whole.solutionCount
         level = self._level(device, secondsLeft)
         fixed = self._cost.fixedSeconds(seed, 1)
-        # Towards the end a device takes its part at once, rather than pay for another start.
-        target = max(SHARE * level, min(level, fixed / START_SHARE))
+        if self._cost.learned or level * MODEL_ERROR < fixed:
+            # Towards the end a device takes its part at once, rather than pay for another start.
+            target = max(SHARE * level, min(level, fixed / START_SHARE))
+        else:
+            target = FIRST_SHARE * level
         long = row > max(SPLIT_ABOVE * level, SPLIT_STARTS * fixed)
         if long and whole.solutionCount > 1 and not self._keepWhole:
             chosen = self._split(whole, seed, level)

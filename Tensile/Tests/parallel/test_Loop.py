@@ -42,6 +42,8 @@ class FakeCost:
     def fixedSeconds(self, first, count):
         return self.startSeconds
 
+    learned = True
+
     def paceOf(self, device):
         return 1.0
 

@@ -96,7 +96,13 @@ class Setup:
         self.load = load
         self.devices = devices
         self.ini = folder / "ClientParameters.ini"
-        self._writeInputs()
+        self._writeInputs(1)
+        pairs = self._pairSeconds(seconds * self._speed())
+        # As many enqueues as make the model's times those that are prescribed, on the whole.
+        cost = Cost(readClientConfig(str(self.ini)))
+        modelled = sum(cost.pairSeconds(at) for at in range(len(load.sizes)))
+        prescribed = sum(pairs[_text(size)] for size in load.sizes)
+        self._writeInputs(max(1, round(prescribed / modelled)))
         self.pairs = self._pairSeconds(seconds * self._speed())
         self.settings = folder / "emulator.json"
         self.settings.write_text(
@@ -131,20 +137,21 @@ class Setup:
     def _speed(self) -> float:
         return sum(1 / self.load.slowness.get(str(d), 1.0) for d in range(self.devices))
 
-    def _writeInputs(self) -> None:
+    def _writeInputs(self, enqueues: int) -> None:
         library = self.folder / "TensileLibrary.yaml"
         names = ["Cijk_Alik_Bljk_HHS_BH_MT%dx%d_S%d" % (32 + s % 7 * 16, 32 + s % 5 * 32, s)
                  for s in range(self.load.solutions)]
         library.write_text(
             "solutions:\n" + "".join("- index: %d\n  name: %s\n" % (i, n) for i, n in enumerate(names))
         )
-        skipped = ("problem-size", "code-object", "library-file", "results-file")
+        skipped = ("problem-size", "code-object", "library-file", "results-file", "num-enqueues")
         lines = [
             line
             for line in KEYS.read_text().splitlines()
             if not line.startswith(skipped) and "-strides" not in line
         ]
         head = ["library-file=%s" % library, "results-file=%s" % (self.folder / "results.csv")]
+        head.append("num-enqueues-per-sync=%d" % enqueues)
         sizes = []
         for i, j, batch, k in self.load.sizes:
             sizes.append("problem-size=%d,%d,%d,%d" % (i, j, batch, k))
