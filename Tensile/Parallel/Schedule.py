@@ -461,7 +461,9 @@ class Schedule:
         row = heaviest[index][0] * whole.solutionCount
         level = self._level(device, secondsLeft)
         fixed = self._cost.fixedSeconds(seed, 1)
-        if self._cost.learned or level * MODEL_ERROR < fixed:
+        if len(self.devices) == 1:
+            target = level  # there is nobody to share with
+        elif self._cost.learned or level * MODEL_ERROR < fixed:
             # Towards the end a device takes its part at once, rather than pay for another start.
             target = max(SHARE * level, min(level, fixed / START_SHARE))
         else:
