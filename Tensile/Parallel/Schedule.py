@@ -240,7 +240,7 @@ class Schedule:
     @property
     def leftOver(self) -> List[Rectangle]:
         """What is neither done, running nor given up."""
-        return self._free + [retry.rectangle for retry in self._retries]
+        return self._free + [r.rectangle for r in self._retries if not r.retiming]
 
     def stop(self) -> None:
         """Hands out nothing more; what runs may still finish."""
@@ -294,7 +294,10 @@ class Schedule:
         if done is None or done:
             state.progressed()
         if done is not None:
-            self._free += _without(unit, done)
+            if self._keepWhole:
+                self._putBack(unit, device, _without(unit, done))
+            else:
+                self._free += _without(unit, done)
             return
         if retry is not None and retry.judges and retry.notDevice not in (None, device):
             self._devices[retry.notDevice].refuted += 1
@@ -328,7 +331,9 @@ class Schedule:
         return self._failedWhole(unit, device, rest[0])
 
     def retime(self, device: int, rectangles: Sequence[Rectangle]) -> None:
-        """Has cells measured again on one device."""
+        """Has cells measured again on one device, unless it has left the run."""
+        if self._devices[device].setAside:
+            return
         self._retries += [_Retry(r, 1, onlyDevice=device, retiming=True) for r in rectangles]
 
     def isOpen(self, problem: int) -> bool:

@@ -17,6 +17,7 @@ from Tensile.Parallel.Schedule import (
     halve,
     rectangleOf,
     subtract,
+    waterLevel,
 )
 
 pytestmark = pytest.mark.unit
@@ -25,9 +26,10 @@ pytestmark = pytest.mark.unit
 class FakeCost:
     """Seconds per pair from a list, repeated; starts cost what the test says."""
 
-    def __init__(self, seconds=(1.0,), startSeconds=0.0):
+    def __init__(self, seconds=(1.0,), startSeconds=0.0, learned=True):
         self.seconds = list(seconds)
         self.startSeconds = startSeconds
+        self.learned = learned
 
     def pairSeconds(self, problem):
         return self.seconds[problem % len(self.seconds)]
@@ -92,6 +94,14 @@ def runAll(schedule, verdict, limit=10000):
     return units
 
 
+def leading(area, pairs):
+    """The rectangles of the first `pairs` cells of an area, in the client's order."""
+    rows, rest = divmod(pairs, area.solutionCount)
+    parts = [Rectangle(area.firstProblem, rows, area.firstSolution, area.solutionCount)]
+    parts.append(Rectangle(area.firstProblem + rows, 1, area.firstSolution, rest))
+    return [part for part in parts if part.pairs]
+
+
 rectangles = st.builds(
     Rectangle, st.integers(0, 6), st.integers(1, 6), st.integers(0, 6), st.integers(1, 6)
 )
@@ -133,9 +143,14 @@ class ScheduleMachine(RuleBasedStateMachine):
         holes=st.lists(rectangles, max_size=2),
         weights=st.lists(st.floats(1e-5, 100), min_size=1, max_size=7),
         startSeconds=st.floats(0, 50),
+        learned=st.booleans(),
+        keepWhole=st.booleans(),
     )
-    def begin(self, problems, solutions, devices, holes, weights, startSeconds):
+    def begin(
+        self, problems, solutions, devices, holes, weights, startSeconds, learned, keepWhole
+    ):
         free = [Rectangle(0, problems, 0, solutions)]
+        self.whole = free[0]
         for hole in holes:  # measured by an earlier run
             free = [left for whole in free for left in subtract(whole, hole)]
         self.table = set(cells(*free))
@@ -143,7 +158,9 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.deaths = {}
         self.failures = 0
         self.numbers = set()
-        self.schedule = Schedule(free, range(devices), FakeCost(weights, startSeconds))
+        self.retimed = []  # (device, rectangle) that is to be measured again
+        cost = FakeCost(weights, startSeconds, learned)
+        self.schedule = Schedule(free, range(devices), cost, keepWhole=keepWhole)
 
     def busy(self):
         return sorted(self.schedule.running)
@@ -156,21 +173,72 @@ class ScheduleMachine(RuleBasedStateMachine):
     def next(self, data):
         device = data.draw(st.sampled_from(self.idle()))
         before = list(self.schedule.leftOver)
-        unit = self.schedule.next(device)
+        left = {d: data.draw(st.floats(0, 1000)) for d in self.busy() if data.draw(st.booleans())}
+        self._take(device, before, self.schedule.next(device, left))
+
+    def _take(self, device, before, unit):
         if unit is None:
             assert self.schedule.leftOver == before
             return
         assert unit.number not in self.numbers
-        assert self.schedule.running[device] == unit
-        assert set(cells(rectangleOf(unit))) <= set(cells(*before))
         self.numbers.add(unit.number)
+        assert self.schedule.running[device] == unit
+        if unit.retiming:
+            # Asked for, by this device, and it takes nothing from the table.
+            self.retimed.remove((device, rectangleOf(unit)))
+            assert self.schedule.leftOver == before
+        else:
+            assert set(cells(rectangleOf(unit))) <= set(cells(*before))
 
     @precondition(lambda self: self.busy())
     @rule(data=st.data())
     def succeed(self, data):
-        device = data.draw(st.sampled_from(self.busy()))
-        self.done |= set(cells(rectangleOf(self.schedule.running[device])))
+        self._succeed(data.draw(st.sampled_from(self.busy())))
+
+    def _succeed(self, device):
+        unit = self.schedule.running[device]
+        if not unit.retiming:
+            self.done |= set(cells(rectangleOf(unit)))
         self.schedule.succeeded(device)
+
+    @precondition(lambda self: self.dividable())
+    @rule(data=st.data())
+    def shorten(self, data):
+        """A unit that was ended in the middle: its first rows, and the first cells of the next."""
+        device = data.draw(st.sampled_from(self.dividable()))
+        area = rectangleOf(self.schedule.running[device])
+        pairs = data.draw(st.integers(0, area.pairs - 1))
+        done = leading(area, pairs)
+        self.done |= set(cells(*done))
+        self.schedule.succeeded(device, done)
+        assert device not in self.schedule.running
+
+    def dividable(self):
+        return [d for d, unit in sorted(self.schedule.running.items()) if not unit.retiming]
+
+    @rule(data=st.data())
+    def askTooLong(self, data):
+        """What is to be shortened runs, is no re-timing, and can be cut at all."""
+        left = {d: data.draw(st.floats(0, 1e6)) for d in self.busy()}
+        known = [d for d in left if data.draw(st.booleans())]
+        chosen = self.schedule.tooLong(left, known)
+        if chosen is not None:
+            unit = self.schedule.running[chosen]
+            assert not unit.retiming and left[chosen] == max(left[d] for d in self.dividable())
+
+    @precondition(lambda self: self.schedule.devices and self.done)
+    @rule(data=st.data())
+    def retime(self, data):
+        device = data.draw(st.sampled_from(sorted(range(4))))
+        if device not in self.schedule._devices:
+            return
+        problem, first = data.draw(st.sampled_from(sorted(self.done)))
+        count = data.draw(st.integers(1, self.whole.endSolution - first))
+        area = Rectangle(problem, 1, first, count)
+        self.schedule.retime(device, [area])
+        if device in self.schedule.devices:
+            self.retimed.append((device, area))
+            assert self.schedule.isOpen(problem)
 
     @precondition(lambda self: self.busy())
     @rule(data=st.data())
@@ -185,6 +253,9 @@ class ScheduleMachine(RuleBasedStateMachine):
 
     def _fail(self, device, unit, done, deadPair):
         left = set(cells(rectangleOf(unit))) - set(cells(*done))
+        if unit.retiming:
+            self._failRetiming(device, unit, done, deadPair, left)
+            return
         lost = self.schedule.failed(device, done, deadPair)
         self.done |= set(cells(*done)) & set(cells(rectangleOf(unit)))
         self.failures += 1
@@ -196,12 +267,30 @@ class ScheduleMachine(RuleBasedStateMachine):
         assert all(r.problemCount == 1 for r in lost)
         assert deadPair not in left or cells(*lost) in ([], [deadPair])
 
+    def _failRetiming(self, device, unit, done, deadPair, left):
+        """It costs nothing of the table and no device its good name; three tries at most."""
+        given, over = list(self.schedule.givenUp), self.schedule.leftOver
+        before = sorted(cells(*self.waiting()))
+        lost = self.schedule.failed(device, done, deadPair)
+        assert self.schedule.givenUp == given and self.schedule.leftOver == over
+        assert unit.attempt <= TRIES_PER_PAIR
+        again = device in self.schedule.devices and unit.attempt < TRIES_PER_PAIR
+        assert set(cells(*lost)) == (set() if again else left)
+        if again:
+            assert sorted(cells(*self.waiting())) == sorted([*before, *left])
+        self.retimed = [(r.onlyDevice, r.rectangle) for r in self.schedule._retries if r.retiming]
+
+    def waiting(self):
+        """The re-timings that wait for their device."""
+        return [retry.rectangle for retry in self.schedule._retries if retry.retiming]
+
     @precondition(lambda self: len(self.schedule.devices) > 1)
     @rule(data=st.data())
     def setAside(self, data):
         device = data.draw(st.sampled_from(self.schedule.devices))
         self.schedule.setAside(device)
         assert device not in self.schedule.devices
+        self.retimed = [(d, area) for d, area in self.retimed if d != device]
 
     @precondition(lambda self: not self.schedule.finished)
     @rule(luck=st.integers(0, 3))
@@ -215,9 +304,17 @@ class ScheduleMachine(RuleBasedStateMachine):
         places = list(self.done)
         places += cells(*self.schedule.leftOver)
         places += cells(*(rectangle for rectangle, _ in self.schedule.givenUp))
-        places += cells(*(rectangleOf(unit) for unit in self.schedule.running.values()))
+        running = self.schedule.running.values()
+        places += cells(*(rectangleOf(unit) for unit in running if not unit.retiming))
         assert len(places) == len(set(places)), "a pair is in two places"
         assert set(places) == self.table, "a pair is lost"
+
+    @invariant()
+    def retimingsWaitForTheirOwnDevice(self):
+        if hasattr(self, "retimed"):
+            waiting = [r for r in self.schedule._retries if r.retiming]
+            assert [(r.onlyDevice, r.rectangle) for r in waiting] == self.retimed
+            assert all(device in self.schedule.devices for device, _ in self.retimed)
 
     @invariant()
     def finishedMeansNothingRuns(self):
@@ -228,19 +325,18 @@ class ScheduleMachine(RuleBasedStateMachine):
         """Whatever happened so far: with failures from here on, too, the run comes to an end."""
         if not hasattr(self, "schedule"):
             return
-        bound = 40 + 10 * len(self.table) ** 2
+        bound = 40 + 10 * len(self.table) ** 2 + 4 * len(self.retimed)
         turn = 0
         while not self.schedule.finished:
             for device in self.idle():
-                self.schedule.next(device)
+                self._take(device, list(self.schedule.leftOver), self.schedule.next(device))
             assert self.schedule.running, "idle devices, work left, and nothing is handed out"
             for device, unit in list(self.schedule.running.items()):
                 turn += 1
                 pair = (unit.firstProblem, unit.firstSolution)
                 kind = (turn + unit.number) % 4
                 if kind == 0:
-                    self.done |= set(cells(rectangleOf(unit)))
-                    self.schedule.succeeded(device)
+                    self._succeed(device)
                 else:
                     self._fail(device, unit, [], pair if kind == 1 else None)
             assert turn < bound, "it does not end"
