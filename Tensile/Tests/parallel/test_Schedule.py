@@ -638,3 +638,203 @@ def _reachable(schedule):
         elif hasattr(thing, "__dict__"):
             todo.append(vars(thing))
     return len(seen)
+
+
+floors = st.lists(st.floats(0, 1e6), min_size=1, max_size=20)
+
+
+@given(floors, st.floats(0, 1e6))
+def test_waterLevelHoldsTheAmount(floors, amount):
+    """What stands over the floors is the amount: all devices together get all that is left."""
+    level = waterLevel(floors, amount)
+    held = sum(max(0.0, level - floor) for floor in floors)
+    assert held == pytest.approx(amount, rel=1e-6, abs=1e-6)
+
+
+@given(floors, st.floats(0, 1e6), st.floats(0, 1e6))
+def test_waterLevelRises(floors, amount, more):
+    """With more to do nobody ends earlier; the order of the devices does not matter."""
+    level = waterLevel(floors, amount)
+    assert waterLevel(floors, amount + more) >= level * (1 - 1e-9)
+    assert waterLevel(floors[::-1], amount) == level
+
+
+@pytest.mark.parametrize("learned", [True, False])
+@pytest.mark.parametrize("problems, solutions, devices", [(1, 400, 8), (3, 400, 8), (2, 24, 4)])
+def test_longRowsAreSplit(problems, solutions, devices, learned):
+    """Fewer problems than devices: every device has a part at once, and each pair one unit."""
+    cost = FakeCost([1.0], startSeconds=0.1, learned=learned)
+    schedule = makeSchedule(problems, solutions, devices, cost)
+    units = runAll(schedule, lambda device, unit: None)
+    assert {device for device, _ in units[:devices]} == set(range(devices))
+    done = cells(*(rectangleOf(unit) for _, unit in units))
+    assert sorted(done) == cells(Rectangle(0, problems, 0, solutions))
+    assert all(unit.problemCount == 1 for _, unit in units)
+    assert max(unit.pairs for _, unit in units) < solutions
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 1000.0, 1.0], [1e-3, 1e3]])
+def test_keepWholeNeverSplits(devices, weights):
+    """--keep-sizes-whole: all solutions of a problem are in one unit, however long it is."""
+    cost = FakeCost(weights, startSeconds=0.1)
+    schedule = makeSchedule(3, 40, devices, cost, keepWhole=True)
+    units = runAll(schedule, lambda device, unit: None)
+    assert all(unit.solutionCount == 40 for _, unit in units)
+
+
+@pytest.mark.parametrize("devices", [2, 8])
+def test_shortRowsAreNotSplit(devices):
+    """Where every device has rows enough, or a start outweighs a row, nothing is split."""
+    many = makeSchedule(200, 10, devices, FakeCost([1.0], startSeconds=0.1))
+    short = makeSchedule(1, 10, devices, FakeCost([0.01], startSeconds=1.0))
+    for schedule in (many, short):
+        units = runAll(schedule, lambda device, unit: None)
+        assert all(unit.solutionCount == 10 for _, unit in units)
+
+
+def test_oneDeviceSplitsNothing():
+    """A single device has nobody to share a row with."""
+    schedule = makeSchedule(2, 100, 1, FakeCost([1.0, 5.0], startSeconds=0.1))
+    units = runAll(schedule, lambda device, unit: None)
+    assert all(unit.solutionCount == 100 for _, unit in units)
+
+
+def test_giantIsSplitAndSmallOnesAreNot():
+    """One size of 40 % of the whole is split; a row shorter than a few starts is not."""
+    weights = [1.0] * 20 + [26.0] + [1.0] * 19
+    schedule = makeSchedule(40, 100, 8, FakeCost(weights, startSeconds=30.0))
+    units = [unit for _, unit in runAll(schedule, lambda device, unit: None)]
+    giant = [u for u in units if u.firstProblem <= 20 <= u.lastProblem]
+    assert len(giant) > 2 and all(u.problemCount == 1 for u in giant)
+    others = [u for u in units if u not in giant]
+    assert all(u.solutionCount == 100 for u in others)
+    assert units[: len(giant)] == giant  # and it comes first
+
+
+def test_begunRowIsEndedBeforeTheNext():
+    """Of equally long rows one is finished before another is begun: its contest comes early."""
+    schedule = makeSchedule(3, 100, 4, FakeCost([1.0], startSeconds=0.1))
+    rows = [unit.firstProblem for _, unit in runAll(schedule, lambda device, unit: None)]
+    assert [row for at, row in enumerate(rows) if row not in rows[:at]] == sorted(set(rows))
+    assert rows == sorted(rows)
+
+
+def test_partsAreNotSmallerThanAStart():
+    """A part of a row is at least as long as the start of its client."""
+    schedule = makeSchedule(1, 1000, 16, FakeCost([0.01], startSeconds=0.5))
+    units = [unit for _, unit in runAll(schedule, lambda device, unit: None)]
+    assert 1 < len(units) <= 16
+    assert all(unit.pairs * 0.01 >= 0.5 for unit in units[:-1])
+
+
+def test_waitsForWhatStillRuns():
+    """A device that others will soon join takes less than one whose neighbours are long busy."""
+
+    def units(left):
+        schedule = makeSchedule(400, 1, 2, FakeCost([1.0]))
+        schedule.next(0, {})
+        return schedule.next(1, {0: left}).pairs
+
+    assert units(0.0) < units(1000.0)
+
+
+def twoUnits(cost, problems=40, solutions=1, keepWhole=False):
+    """(schedule, unit of device 0): device 0 runs all, device 1 is idle and finds nothing."""
+    schedule = makeSchedule(problems, solutions, 2, cost, keepWhole)
+    schedule._devices[1].setAside = True  # so that device 0 takes everything at once
+    unit = schedule.next(0)
+    schedule._devices[1].setAside = False
+    assert unit.pairs == problems * solutions and schedule.next(1) is None
+    return schedule, unit
+
+
+def test_idleDeviceHasALongUnitShortened():
+    """Nobody waits for another's long unit; its rest is free, and the idle device takes of it."""
+    schedule, unit = twoUnits(FakeCost([1.0], startSeconds=0.5))
+    assert schedule.tooLong({0: 30.0}) == 0
+    schedule.succeeded(0, [Rectangle(0, 10, 0, 1)])
+    assert cells(*schedule.leftOver) == cells(Rectangle(10, 30, 0, 1))
+    assert schedule.next(1) is not None
+
+
+def test_smallRestsAreNotShortened():
+    """Where the rest costs less than what a new client would, it is left alone."""
+    schedule, _ = twoUnits(FakeCost([1.0], startSeconds=5.0))
+    assert schedule.tooLong({0: 17.0}) is None  # three times (a start and a pair): 18
+    assert schedule.tooLong({0: 19.0}) == 0
+
+
+def test_longUnitIsShortenedBeforeAnyoneIsIdle():
+    """While all are busy, only a unit that was seen to be slow, and longer than a fair share."""
+    schedule = makeSchedule(100, 1, 2, FakeCost([1.0], startSeconds=0.1))
+    for device in (0, 1):
+        schedule.next(device)
+    assert schedule.leftOver
+    assert schedule.tooLong({0: 500.0, 1: 1.0}) is None  # only a guess
+    assert schedule.tooLong({0: 500.0, 1: 1.0}, [0]) == 0
+    assert schedule.tooLong({0: 20.0, 1: 20.0}, [0, 1]) is None
+
+
+def test_nothingIsShortenedAfterAStop():
+    """What runs when the run is stopped may end."""
+    schedule, _ = twoUnits(FakeCost([1.0]))
+    schedule.stop()
+    assert schedule.tooLong({0: 1e6}, [0]) is None
+
+
+def test_wholeSingleRowIsNotShortened():
+    """--keep-sizes-whole: a unit of one row cannot be cut, one of several can be."""
+    one, _ = twoUnits(FakeCost([1.0]), problems=1, solutions=40, keepWhole=True)
+    assert one.tooLong({0: 1e6}, [0]) is None
+    several, _ = twoUnits(FakeCost([1.0]), problems=4, solutions=10, keepWhole=True)
+    assert several.tooLong({0: 1e6}, [0]) == 0
+
+
+def test_wholeRowStaysOnItsDeviceWhenShortened():
+    """--keep-sizes-whole: the rest of the row that was begun is its device's, the others free."""
+    schedule, _ = twoUnits(FakeCost([1.0]), problems=4, solutions=10, keepWhole=True)
+    schedule.succeeded(0, [Rectangle(0, 1, 0, 10), Rectangle(1, 1, 0, 4)])
+    other = schedule.next(1)
+    assert other.firstProblem > 1 and other.solutionCount == 10
+    again = schedule.next(0)
+    assert rectangleOf(again) == Rectangle(1, 1, 4, 6)
+
+
+def test_retimingIsForItsDeviceAlone():
+    """Re-timings come before other work, on their own device, and are not shortened."""
+    schedule = makeSchedule(1, 4, 2)
+    runAll(schedule, lambda device, unit: None)
+    assert schedule.finished
+    schedule.retime(1, [Rectangle(0, 1, 2, 1)])
+    assert not schedule.finished and schedule.isOpen(0) and schedule.leftOver == []
+    assert schedule.next(0) is None
+    unit = schedule.next(1)
+    assert unit.retiming and rectangleOf(unit) == Rectangle(0, 1, 2, 1)
+    assert schedule.tooLong({1: 1e6}, [1]) is None
+    schedule.succeeded(1)
+    assert schedule.finished and not schedule.isOpen(0)
+
+
+def test_retimingThatFailsIsTriedThreeTimes():
+    """It is then given up: nothing of the table is lost, and its device is not blamed."""
+    schedule = makeSchedule(1, 4, 2)
+    runAll(schedule, lambda device, unit: None)
+    schedule.retime(1, [Rectangle(0, 1, 2, 2)])
+    for turn in range(TRIES_PER_PAIR):
+        unit = schedule.next(1)
+        lost = schedule.failed(1, [], (0, 2))
+        assert lost == ([Rectangle(0, 1, 2, 2)] if turn == TRIES_PER_PAIR - 1 else [])
+        assert unit.retiming and unit.attempt == turn + 1
+    assert schedule.finished and not schedule.givenUp and not schedule.suspicion(1)
+
+
+def test_retimingsGoWithTheirDevice():
+    """A device that is set aside takes its re-timings with it; it gets no new ones."""
+    schedule = makeSchedule(1, 4, 2)
+    runAll(schedule, lambda device, unit: None)
+    schedule.retime(1, [Rectangle(0, 1, 2, 1)])
+    schedule.setAside(1)
+    assert schedule.finished
+    schedule.retime(1, [Rectangle(0, 1, 2, 1)])
+    assert schedule.finished and schedule.next(0) is None
