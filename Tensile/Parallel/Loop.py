@@ -364,6 +364,7 @@ class Loop:
         left = len(self._schedule.devices)
         self._note("device %d is set aside: %s; %d left", device, why, left)
         self._workers[device].kill()
+        self._askContests()  # those that it was to decide need another device
 
     def _note(self, text: str, *values: object) -> None:
         message = text % values

@@ -273,7 +273,7 @@ def _judge(
     status = end.status
     if status is None:
         return FAILED, _firstLine(readTail(job.file(".log"))) or "the client did not start", None
-    if end.shortened and not check.finished:
+    if end.shortened:  # whatever its exit status is: it was ended by us
         return MEASURED, "", None
     running = _runningPair(job, check, output)
     if end.hung:
