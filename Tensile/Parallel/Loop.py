@@ -351,8 +351,11 @@ class Loop:
         outcome = result.outcome
         if outcome.unit.retiming:
             # The cells are there, from another device: nothing is lost but the comparison.
-            self._note("problem %d: its contenders could not be timed again: %s",
-                       rectangle.firstProblem, outcome.message)
+            self._note(
+                "problem %d: its contenders could not be timed again: %s",
+                rectangle.firstProblem,
+                outcome.message,
+            )
             return
         self.result.lost.append(
             Lost(rectangle, outcome.kind, outcome.device, outcome.message, result.tail)

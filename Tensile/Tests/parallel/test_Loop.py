@@ -161,7 +161,9 @@ def broken(device, unit, kind=CRASHED, pair=None, pieces=()):
 class Run:
     """A loop over a table, with its script, and what it left."""
 
-    def __init__(self, script, devices=2, problems=8, solutions=3, onResult=None, seconds=1.0, **more):
+    def __init__(
+        self, script, devices=2, problems=8, solutions=3, onResult=None, seconds=1.0, **more
+    ):
         self.cost = FakeCost(seconds)
         self.schedule = Schedule([Rectangle(0, problems, 0, solutions)], range(devices), self.cost)
         self.table = {(p, s) for p in range(problems) for s in range(solutions)}
@@ -546,9 +548,7 @@ def test_stopRequestThatComesTooLate():
     def unit(device, unit):
         return RUNS if unit.number == 0 else None
 
-    run = Run(
-        Script(unit=unit, shorten=measured), problems=12, seconds=86400.0, onTick=atMost(500)
-    )
+    run = Run(Script(unit=unit, shorten=measured), problems=12, seconds=86400.0, onTick=atMost(500))
     result = run.run()
     assert len(run.workers[0].shortened) == 1
     assert not (result.lost or result.leftOver)

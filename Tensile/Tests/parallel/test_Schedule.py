@@ -146,9 +146,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         learned=st.booleans(),
         keepWhole=st.booleans(),
     )
-    def begin(
-        self, problems, solutions, devices, holes, weights, startSeconds, learned, keepWhole
-    ):
+    def begin(self, problems, solutions, devices, holes, weights, startSeconds, learned, keepWhole):
         free = [Rectangle(0, problems, 0, solutions)]
         self.whole = free[0]
         for hole in holes:  # measured by an earlier run

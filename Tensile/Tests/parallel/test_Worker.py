@@ -19,11 +19,11 @@ from joblib.externals.loky import ProcessPoolExecutor
 
 from Tensile.Parallel.Errors import RunError
 from Tensile.Parallel.Locks import acquireLock
-from Tensile.Parallel.Types import CRASHED, FAILED, HUNG, MEASURED, Device, Job, Unit
 from Tensile.Parallel.ParseArguments import parseClientArguments
 from Tensile.Parallel.Schedule import Rectangle, subtract
 from Tensile.Parallel.Step import makeJob as makeStepJob
 from Tensile.Parallel.Step import makeStep
+from Tensile.Parallel.Types import CRASHED, FAILED, HUNG, MEASURED, Device, Job, Unit
 from Tensile.Parallel.Worker import STOP_SUFFIX, DeviceWorker, _birthMismatch
 
 pytestmark = pytest.mark.unit
@@ -601,9 +601,7 @@ def test_shortenedClientKeepsWhatItHasFinished(makeWorker, stuckAt, solution):
     assert result.outcome.message == "" and result.outcome.lastPair is None
     rest = [Rectangle(0, 3, 0, SOLUTIONS)]
     for one in result.pieces:
-        area = Rectangle(
-            one.firstProblem, one.problemCount, one.firstSolution, one.solutionCount
-        )
+        area = Rectangle(one.firstProblem, one.problemCount, one.firstSolution, one.solutionCount)
         rest = [left for whole in rest for left in subtract(whole, area)]
     begun = [Rectangle(1, 1, solution, SOLUTIONS - solution)] if solution else []
     whole = [Rectangle(2, 1, 0, SOLUTIONS)] if solution else [Rectangle(1, 2, 0, SOLUTIONS)]
