@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import List, Sequence, Tuple
+from typing import Dict, Sequence, Tuple
 
 from .ClientOutput import parsePairLine
 
@@ -25,11 +25,12 @@ def writeClientLog(
     Args:
         path: the log file.
         append: whether to add to what is there.
-        sources: (a unit's log, global index minus the index that it prints) per piece.
+        sources: (a unit's log, global index minus the index that it prints) per piece, oldest
+            first: of a pair that was timed twice, the later line counts.
         last: (problem, solution) of the step's last pair.
     """
     header = b""
-    lines: List[Tuple[Tuple[int, int, int], bytes]] = []
+    lines: Dict[Tuple[int, int, int], bytes] = {}
     for source, offset in dict.fromkeys(sources):
         with open(source, "rb") as handle:
             for line in handle:
@@ -48,8 +49,7 @@ def writeClientLog(
                     last[1],
                 )
                 text = _PROGRESS.sub(progress, line, count=1)
-                lines.append(((pair.run, problem, pair.solution), text))
-    lines.sort(key=lambda item: item[0])
+                lines[pair.run, problem, pair.solution] = text
     with open(path, "ab" if append else "wb") as handle:
         handle.write(header)
-        handle.writelines(text for _, text in lines)
+        handle.writelines(lines[at] for at in sorted(lines))

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import dataclass, replace
 from typing import Iterator, Optional, Union
 
+_TAIL_BYTES = 1 << 14
 # A cell at or above this is an overflow, not a speed: the client prints 9.22337e+18 after a
 # launch that ran out of memory.
 ABSURD_SPEED = 9.2e18
@@ -204,3 +206,19 @@ def readPairs(path: str) -> Iterator[PairLine]:
             text = line.decode("utf-8", "replace")
             if text.startswith(_EXCEPTION):
                 message = text[len(_EXCEPTION) :].strip()
+
+
+def lastPair(path: str) -> Optional[tuple]:
+    """(problem, solution) of the last whole pair line at a log's end, as printed; None if none."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - _TAIL_BYTES))
+            lines = stream.read().split(b"\n")[:-1]
+    except OSError:
+        return None
+    for line in reversed(lines):
+        pair = parsePairLine(line)
+        if pair is not None:
+            return pair.problem, pair.solution
+    return None

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from itertools import accumulate
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Mapping, NamedTuple, Sequence
 
 from .ClientConfig import ClientConfig
 
@@ -30,6 +30,10 @@ INIT_SECONDS_PER_ELEMENT = 16e-9
 VALIDATION_SECONDS_PER_MAC = 65e-9
 DEFAULT_START_SECONDS = 0.2
 LEAST_START_SECONDS = 0.01
+# Devices of one run are not expected to differ by more than this factor.
+PACE_LIMIT = 2.0
+# With more sizes than this, what is still running is learned from only until something is done.
+WATCHED_SIZES = 2000
 
 _TYPE_BYTES = {
     "Half": 2,
@@ -43,6 +47,15 @@ _TYPE_BYTES = {
     "ComplexDouble": 16,
 }
 _OPERAND = re.compile(r"_([A-D])([a-z]+)")
+
+
+class Part(NamedTuple):
+    """Measured pairs: a rectangle and what it took, the client's start left out."""
+
+    first: int
+    count: int
+    solutions: int
+    seconds: float
 
 
 class Cost:
@@ -70,11 +83,18 @@ class Cost:
         self._validationSums = [0.0, *accumulate(validation)]
         self._classes = [_sizeClass(seconds) for seconds in self._model]
         self._seen: Dict[int, List[float]] = {}  # size class -> [measured, modelled] seconds
+        self._paces: Dict[int, List[float]] = {}  # device -> [measured, expected] seconds
+        self._running: Dict[int, List[Part]] = {}  # device -> what its unit has finished
         self._exact: Dict[int, float] = {}  # size -> measured seconds per pair
         self._starts: List[float] = [0.0, 0.0]  # seconds, processes
         self._estimates: List[float] = []
         self._sums: List[float] = []
         self._rebuild()
+
+    @property
+    def learned(self) -> bool:
+        """Whether anything was measured yet."""
+        return bool(self._seen or self._running)
 
     def pairSeconds(self, problem: int) -> float:
         """Expected seconds of one pair of `problem` (global index) inside a running client."""
@@ -114,46 +134,81 @@ class Cost:
         self._starts[1] += 1
         self.startSeconds = self._starts[0] / self._starts[1]
 
-    def observe(self, first: int, count: int, solutions: int, seconds: float) -> None:
-        """Learns from a finished unit.
+    def observe(
+        self, first: int, count: int, solutions: int, seconds: float, device: int = 0
+    ) -> None:
+        """Learns from a finished unit, or from the begun part of one.
 
         Args:
             first: first problem (global index).
             count: number of problems.
             solutions: number of solutions.
             seconds: what its pairs took, the client's start left out.
+            device: where.
         """
         if seconds <= 0 or count < 1 or solutions < 1:
             return
-        modelled = sum(self._model[p % self._sizeCount] for p in range(first, first + count))
-        ratio = seconds / (modelled * solutions)
-        for problem in range(first, first + count):
-            size = problem % self._sizeCount
-            seen = self._seen.setdefault(self._classes[size], [0.0, 0.0])
-            seen[0] += ratio * self._model[size] * solutions
-            seen[1] += self._model[size] * solutions
-            if count == 1:
-                self._exact[size] = seconds / solutions
+        expected = self.rectangleSeconds(first, count, solutions)
+        pace = self._paces.setdefault(device, [0.0, 0.0])
+        if self._seen:  # before anything was measured, the model says nothing about a device
+            pace[0] += seconds
+            pace[1] += expected
+        part = Part(first, count, solutions, seconds)
+        self._add(part, self.paceOf(device), self._seen, self._exact)
+        self._running.pop(device, None)
         self._rebuild()
+
+    def _add(
+        self, part: Part, pace: float, seen: Dict[int, List[float]], exact: Dict[int, float]
+    ) -> None:
+        """Adds what was measured of a part to the sums per size class and per size."""
+        sizes = [p % self._sizeCount for p in range(part.first, part.first + part.count)]
+        seconds = part.seconds / pace
+        modelled = part.solutions * sum(self._model[size] for size in sizes)
+        for size in sizes:
+            sums = seen.setdefault(self._classes[size], [0.0, 0.0])
+            sums[0] += seconds / modelled * self._model[size] * part.solutions
+            sums[1] += self._model[size] * part.solutions
+        if part.count == 1:
+            exact[sizes[0]] = seconds / part.solutions
+
+    def watch(self, progress: Mapping[int, Sequence[Part]]) -> None:
+        """Learns from units that are still running; replaces what was said of them before.
+
+        Args:
+            progress: device -> finished parts of its unit.
+        """
+        self._running = {device: list(parts) for device, parts in progress.items()}
+        if len(self._model) <= WATCHED_SIZES or not self._seen:
+            self._rebuild()
+
+    def paceOf(self, device: int) -> float:
+        """Measured over expected of one device, over the mean of all; near 1.
+
+        Held back towards 1 while little was measured: a wrong estimate of a problem must not look
+        like a slow device for long.
+        """
+        taken, expected = self._paces.get(device, (0.0, 0.0))
+        allTaken = sum(pace[0] for pace in self._paces.values())
+        allExpected = sum(pace[1] for pace in self._paces.values())
+        if not (taken and expected and allTaken and allExpected):
+            return 1.0
+        pace = (taken / expected) / (allTaken / allExpected)
+        return min(PACE_LIMIT, max(1 / PACE_LIMIT, pace)) ** 0.5
 
     def _rebuild(self) -> None:
         """Recomputes the estimates and their running sums from what was learned."""
-        factors = {sizeClass: self._factor(sizeClass) for sizeClass in set(self._classes)}
+        seen = {sizeClass: list(sums) for sizeClass, sums in self._seen.items()}
+        exact = dict(self._exact)
+        for device, parts in self._running.items():
+            for part in parts:
+                self._add(part, self.paceOf(device), seen, exact)
+        factors = {sizeClass: _factor(seen, sizeClass) for sizeClass in set(self._classes)}
         self._estimates = [
-            self._exact.get(size, model * factors[sizeClass])
+            exact.get(size, model * factors[sizeClass])
             for size, (model, sizeClass) in enumerate(zip(self._model, self._classes))
         ]
         self._sums = [0.0, *accumulate(self._estimates)]
-
-    def _factor(self, sizeClass: int) -> float:
-        """Measured over modelled, from the nearest size class that has been seen."""
-        nearest: Optional[int] = min(
-            self._seen, key=lambda other: (abs(other - sizeClass), other), default=None
-        )
-        if nearest is None:
-            return 1.0
-        measured, modelled = self._seen[nearest]
-        return measured / modelled
 
     def _initialSeconds(self, first: int, count: int) -> float:
         """Expected seconds of the data initialisation of a unit with these problems."""
@@ -229,6 +284,15 @@ class _ProblemShape:
         indices = self.operands.get(operand) or self.operands.get("C") or ""
         positions = [ord(letter) - ord("i") for letter in indices]
         return math.prod(size[at] for at in positions if 0 <= at < len(size))
+
+
+def _factor(seen: Dict[int, List[float]], sizeClass: int) -> float:
+    """Measured over modelled, from the nearest size class that has been seen."""
+    nearest = min(seen, key=lambda other: (abs(other - sizeClass), other), default=None)
+    if nearest is None:
+        return 1.0
+    measured, modelled = seen[nearest]
+    return measured / modelled
 
 
 def _typeBytes(name: str) -> int:

@@ -14,9 +14,11 @@ import logging
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, List, Optional, Protocol, Sequence
+from typing import Callable, Dict, List, Optional, Protocol, Sequence, Set
 
-from .Cost import Cost
+from .ClientOutput import lastPair
+from .Contest import Contests, spans
+from .Cost import Cost, Part
 from .Errors import RunError
 from .Outcomes import examine
 from .Schedule import Rectangle, Schedule
@@ -44,6 +46,9 @@ class WorkerLike(Protocol):
 
     def submit(self, job: Job) -> "Future[UnitResult]":
         """Runs one job."""
+
+    def shorten(self, job: Job) -> None:
+        """Asks for the early end of a running job."""
 
     def kill(self) -> None:
         """Ends it at once."""
@@ -102,6 +107,7 @@ class Loop:
         onResult: Callable[[UnitResult], None],
         shouldStop: Callable[[UnitResult], bool] = lambda result: False,
         onTick: Callable[[Dict[int, Job]], None] = lambda running: None,
+        contests: Optional[Contests] = None,
     ) -> None:
         """Prepares the loop; nothing starts before run().
 
@@ -113,6 +119,7 @@ class Loop:
             onResult: called with each result before it counts (the journal).
             shouldStop: whether a result ends the whole step (exit-on-error).
             onTick: called now and then with what runs (progress).
+            contests: decides split problems; None where no problem is split.
         """
         self._schedule = schedule
         self._cost = cost
@@ -121,6 +128,9 @@ class Loop:
         self._onResult = onResult
         self._shouldStop = shouldStop
         self._onTick = onTick
+        self._contests = contests
+        self._shortened: Set[int] = set()
+        self._secondsLeft: Dict[int, float] = {}
         self._futures: Dict[Future, int] = {}
         self._jobs: Dict[int, Job] = {}
         self._begun: Dict[int, float] = {}
@@ -134,6 +144,7 @@ class Loop:
         """
         try:
             self._gatherUntil = time.monotonic() + GATHER_SECONDS
+            self._askContests()  # what an interrupted run had not decided
             if not self._schedule.finished:
                 for device in list(self._workers):
                     self._startWorker(device)
@@ -142,6 +153,7 @@ class Loop:
                 for future in done:
                     self._finish(future, self._futures.pop(future))
                 self._handOut()
+                self._look()
                 self._onTick(dict(self._jobs))
         except BaseException:
             self._killAll()
@@ -190,7 +202,7 @@ class Loop:
             if suspicion:
                 self._setAside(device, suspicion)
                 continue
-            unit = self._schedule.next(device)
+            unit = self._schedule.next(device, self._secondsLeft)
             if unit is None:
                 continue
             job = self._makeJob(unit, self._workers[device].device)
@@ -243,31 +255,121 @@ class Loop:
         job = self._jobs.pop(device)
         self._onResult(result)
         self.result.results.append(result)
+        self._shortened.discard(device)
+        self._secondsLeft.pop(device, None)
         outcome = result.outcome
+        done = [
+            Rectangle(p.firstProblem, p.problemCount, p.firstSolution, p.solutionCount)
+            for p in result.pieces
+        ]
         if outcome.kind == MEASURED:
-            self._schedule.succeeded(device)
+            self._schedule.succeeded(device, done if result.shortened else None)
             self._learn(result)
         else:
             log.warning("%s", describe(result, job))
-            done = [
-                Rectangle(p.firstProblem, p.problemCount, p.firstSolution, p.solutionCount)
-                for p in result.pieces
-            ]
             for rectangle in self._schedule.failed(device, done, outcome.lastPair):
                 self._lose(rectangle, result)
+        self._decide(result)
         if self._shouldStop(result):
             self._schedule.stop()
 
     def _learn(self, result: UnitResult) -> None:
         unit, outcome = result.outcome.unit, result.outcome
-        if result.startSeconds is None:
+        if result.startSeconds is None or unit.retiming:
             return
         self._cost.observeStart(unit.firstProblem, unit.problemCount, result.startSeconds)
         seconds = outcome.seconds - result.startSeconds
-        self._cost.observe(unit.firstProblem, unit.problemCount, unit.solutionCount, seconds)
+        if not result.shortened:
+            self._cost.observe(
+                unit.firstProblem, unit.problemCount, unit.solutionCount, seconds, outcome.device
+            )
+        elif unit.problemCount == 1 and result.pieces:
+            # The pair that was lost took time as well: half of one on average.
+            count = sum(piece.solutionCount for piece in result.pieces)
+            seconds *= count / (count + 0.5)
+            self._cost.observe(unit.firstProblem, 1, count, seconds, outcome.device)
+
+    def _decide(self, result: UnitResult) -> None:
+        """Has the contenders of split problems timed again, once their rows are measured."""
+        if self._contests is None:
+            return
+        for piece in result.pieces:
+            self._contests.add(piece)
+        self._askContests()
+
+    def _askContests(self) -> None:
+        if self._contests is None:
+            return
+        for retiming in self._contests.due(self._schedule.isOpen, self._schedule.devices):
+            pair = self._cost.pairSeconds(retiming.problem)
+            fixed = self._cost.fixedSeconds(retiming.problem, 1)
+            ranges = spans(retiming.solutions, pair, fixed)
+            areas = [Rectangle(retiming.problem, 1, first, count) for first, count in ranges]
+            self._schedule.retime(retiming.device, areas)
+
+    def _look(self) -> None:
+        """Reads how far the running units are; shortens one for which the others would wait."""
+        progress = {device: self._progress(device, job) for device, job in self._jobs.items()}
+        self._cost.watch({device: parts for device, parts in progress.items() if parts})
+        self._secondsLeft = {
+            device: self._left(device, job, progress[device]) for device, job in self._jobs.items()
+        }
+        if self._shortened:
+            return  # one at a time: what it leaves changes the others' shares
+        left = {d: s for d, s in self._secondsLeft.items() if _isDivisible(self._jobs[d])}
+        known = [device for device in left if progress[device]]
+        chosen = self._schedule.tooLong(left, known)
+        if chosen is not None:
+            self._shortened.add(chosen)
+            try:
+                self._workers[chosen].shorten(self._jobs[chosen])
+            except OSError as error:  # no room on the disk: the unit goes on to its end
+                log.debug("device %d: cannot end its unit early: %s", chosen, error)
+
+    def _left(self, device: int, job: Job, parts: Sequence[Part]) -> float:
+        """What a running unit is expected to take still."""
+        unit = job.unit
+        total = self._cost.rectangleSeconds(
+            unit.firstProblem, unit.problemCount, unit.solutionCount
+        )
+        done = sum(self._cost.rectangleSeconds(p.first, p.count, p.solutions) for p in parts)
+        expected = self._cost.paceOf(device) * (total - done)
+        if parts:
+            return expected
+        return max(0.0, expected - max(0.0, self._working(device, job)))
+
+    def _working(self, device: int, job: Job) -> float:
+        """Seconds since a unit's client should have begun with its first pair."""
+        fixed = self._cost.fixedSeconds(job.unit.firstProblem, job.unit.problemCount)
+        return time.time() - self._begun[device] - fixed
+
+    def _progress(self, device: int, job: Job) -> List[Part]:
+        """The finished parts of a running unit, by the last line of its log."""
+        pair = lastPair(job.file(".log")) if _isDivisible(job) else None
+        working = self._working(device, job)
+        if pair is None or working <= 0:
+            return []
+        unit = job.unit
+        rows = min(unit.problemCount - 1, max(0, pair[0] - job.written))
+        columns = min(unit.solutionCount, pair[1] - job.firstColumn - unit.firstSolution + 1)
+        areas = [(unit.firstProblem, rows, unit.solutionCount)] if rows else []
+        areas.append((unit.firstProblem + rows, 1, columns))
+        weights = [self._cost.rectangleSeconds(*area) for area in areas]
+        return [
+            Part(*area, seconds=working * weight / sum(weights))
+            for area, weight in zip(areas, weights)
+        ]
 
     def _lose(self, rectangle: Rectangle, result: UnitResult) -> None:
         outcome = result.outcome
+        if outcome.unit.retiming:
+            # The cells are there, from another device: nothing is lost but the comparison.
+            self._note(
+                "problem %d: its contenders could not be timed again: %s",
+                rectangle.firstProblem,
+                outcome.message,
+            )
+            return
         self.result.lost.append(
             Lost(rectangle, outcome.kind, outcome.device, outcome.message, result.tail)
         )
@@ -278,11 +380,17 @@ class Loop:
         left = len(self._schedule.devices)
         self._note("device %d is set aside: %s; %d left", device, why, left)
         self._workers[device].kill()
+        self._askContests()  # those that it was to decide need another device
 
     def _note(self, text: str, *values: object) -> None:
         message = text % values
         log.warning("%s", message)
         self.result.notes.append(message)
+
+
+def _isDivisible(job: Job) -> bool:
+    """Whether a unit can be ended in the middle and what it has finished be kept."""
+    return job.passes == 1 and not job.whole and not job.unit.retiming
 
 
 def describe(result: UnitResult, job: Job) -> str:

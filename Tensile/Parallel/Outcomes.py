@@ -81,6 +81,7 @@ def examine(job: Job, end: ClientExit) -> UnitResult:
         failures=output.failures(),
         tail=readTail(job.file(".log")),
         startSeconds=end.startSeconds,
+        shortened=end.shortened and not check.finished,
     )
 
 
@@ -204,11 +205,11 @@ def _pieces(job: Job, end: ClientExit, check: ShardCheck, output: _Output) -> Tu
     if check.whole:
         pieces.append(_piece(job, ".csv", unit.firstProblem, check.whole, unit.solutionCount))
     # With several passes a row's pairs are spread over the log; such a row is measured again.
-    cutShort = (end.hung or end.status != 0) and job.passes == 1
+    cutShort = (end.hung or end.shortened or end.status != 0) and job.passes == 1
     if check.whole < unit.problemCount and cutShort and output.current:
         local = job.written + check.whole
         if output.current[0].problem == local:  # the log is about the row that is not complete
-            held = _salvageRow(job, check, output.current, unit.firstProblem + check.whole)
+            held = _salvageRow(job, check, output.current)
             if held:
                 pieces.append(
                     _piece(job, ".salvaged.csv", unit.firstProblem + check.whole, 1, held)
@@ -227,13 +228,13 @@ def _piece(job: Job, suffix: str, firstProblem: int, count: int, solutions: int)
         solutions,
         job.device.ordinal,
         unit.number,
-        written=firstProblem if salvaged else job.written + firstProblem - unit.firstProblem,
+        written=job.written + firstProblem - unit.firstProblem,
         fileFirstSolution=unit.firstSolution,
         fileSolutionCount=solutions if salvaged else unit.solutionCount,
     )
 
 
-def _salvageRow(job: Job, check: ShardCheck, pairs: List[PairLine], problem: int) -> int:
+def _salvageRow(job: Job, check: ShardCheck, pairs: List[PairLine]) -> int:
     """Writes the pairs that were finished before the end as a shard; returns how many it holds."""
     try:
         config = readClientConfig(job.file(".ini"))
@@ -257,7 +258,7 @@ def _salvageRow(job: Job, check: ShardCheck, pairs: List[PairLine], problem: int
             header,
             job.columns,
             [replace(pair, solution=pair.solution - first) for pair in pairs],
-            problem=problem,
+            problem=pairs[0].problem,
             firstSolution=0,
             prefix=prefix,
         )
@@ -272,6 +273,8 @@ def _judge(
     status = end.status
     if status is None:
         return FAILED, _firstLine(readTail(job.file(".log"))) or "the client did not start", None
+    if end.shortened:  # whatever its exit status is: it was ended by us
+        return MEASURED, "", None
     running = _runningPair(job, check, output)
     if end.hung:
         return HUNG, "no line from the client for %.0f s" % (job.silenceSeconds or 0), running

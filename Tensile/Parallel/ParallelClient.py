@@ -21,6 +21,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 from . import DeviceConfigs, ParseArguments, Results, ResultsJoin
 from .ClientLog import writeClientLog
 from .ClientOutput import PairLine, readPairs
+from .Contest import Contests, readValue
 from .Cost import Cost
 from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import describeDevice, scanDevices
@@ -172,25 +173,37 @@ class StepRun:
         )
         self._pieces: List[Piece] = [p for p in folder.pieces if self._isThere(p)]
         self._wholeResult: Optional[UnitResult] = None
-        self._pairsDone = sum(p.problemCount * p.solutionCount for p in self._pieces)
+        self._pairsDone = 0 if step.whole else self._measuredPairs()
+        self._contests = Contests(len(step.names), self._readCells)
 
     def run(self) -> int:
         """Measures what is missing and writes the results file; returns the exit status."""
         step = self._step
         self._announce()
         self._setAsideForeignResults()
-        self._report.resumed(self._pieces)
+        self._report.resumed(self._pieces, self._pairsDone)
         self._writeReport("planned")
         cost = Cost(step.config)
-        schedule = Schedule(
-            self._missing(), [d.ordinal for d in self._devices], cost, self._folder.nextUnit
-        )
+        ordinals = [device.ordinal for device in self._devices]
+        keepWhole = self._settings.keepSizesWhole or bool(keepsSizesWhole(step))
+        schedule = Schedule(self._missing(), ordinals, cost, self._folder.nextUnit, keepWhole)
+        for piece in self._pieces:
+            self._contests.add(piece)
         lockFolder = os.environ.get("TENSILE_PARALLEL_LOCK_DIR") or str(self._outputs / "locks")
+        if self._settings.client is None:
+            # The emulated client tells of two on one device, counting within this run.
+            os.environ["TENSILE_PARALLEL_LOCK_DIR"] = lockFolder
         workers = [
             DeviceWorker(device, lockFolder, not self._settings.noWait) for device in self._devices
         ]
         loop = Loop(
-            schedule, cost, workers, self._makeJob, self._onResult, shouldStop=self._endsStep
+            schedule,
+            cost,
+            workers,
+            self._makeJob,
+            self._onResult,
+            shouldStop=self._endsStep,
+            contests=None if step.whole else self._contests,
         )
         result = loop.run()
         return self._finish(result)
@@ -214,6 +227,20 @@ class StepRun:
             rest = [left for whole in rest for left in subtract(whole, part)]
         return rest
 
+    def _measuredPairs(self) -> int:
+        table = self._step.table
+        missing = sum(rectangle.pairs for rectangle in self._missing())
+        return table.problemCount * table.solutionCount - missing
+
+    def _readCells(self, piece: Piece, problem: int) -> List[Optional[float]]:
+        """The values of a piece's row, one per solution of the piece; None: no result."""
+        index = b"%d, " % (problem - piece.firstProblem + piece.written)
+        with open(self._outputs / piece.path, "rb") as shard:
+            row = next((line for line in shard if line.startswith(index)), b"")
+        cells = row.decode("ascii", "replace").strip().split(", ")[-piece.fileSolutionCount :]
+        first = piece.firstSolution - piece.fileFirstSolution
+        return [readValue(cell) for cell in cells[first : first + piece.solutionCount]]
+
     def _onResult(self, result: UnitResult) -> None:
         """Journals a result: from here on it counts."""
         outcome = result.outcome
@@ -229,7 +256,8 @@ class StepRun:
             }
         )
         self._pieces += result.pieces
-        self._pairsDone += sum(p.problemCount * p.solutionCount for p in result.pieces)
+        if not outcome.unit.retiming:
+            self._pairsDone += sum(p.problemCount * p.solutionCount for p in result.pieces)
         if self._step.whole:
             self._wholeResult = result
         self._report.add(result)
@@ -261,6 +289,7 @@ class StepRun:
                 missing = join.missing
         else:
             _say(_KEPT % self._step.results)
+        self._report.contests(self._contests)
         self._report.finish(result, join, status)
         end = {"exit": status, "missing": missing, "file": fileMark(self._step.results)}
         self._folder.journal.append({"finished": end})
@@ -434,6 +463,15 @@ class StepRun:
             sizesFile=self._settings.sizesFile,
             alternateFormat=self._settings.alternateFormat,
         )
+
+
+def keepsSizesWhole(step: Step) -> str:
+    """Why a problem's solutions must stay on one device; empty where they need not."""
+    if step.passes > 1:
+        return "several passes are merged per device"
+    if step.config.get("skip-slow-solution-ratio") not in (None, "", "0", "0.0"):
+        return "skip-slow-solution-ratio compares a solution with those before it"
+    return ""
 
 
 class _PairFinder:

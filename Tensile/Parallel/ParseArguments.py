@@ -76,6 +76,7 @@ RUN_OPTIONS: Dict[str, int] = {
     "--emulate": 1,
     "--fresh": 0,
     "--help": 0,
+    "--keep-sizes-whole": 0,
     "--no-wait": 0,
     "--quiet": 0,
     "--strict": 0,
@@ -90,6 +91,7 @@ CLIENT_OPTIONS: Dict[str, int] = {
     "--emulate": 1,
     "--fresh": 0,
     "--help": 0,
+    "--keep-sizes-whole": 0,
     "--no-wait": 0,
     "--outputs": 1,
     "--settings": 1,
@@ -177,6 +179,7 @@ class RunSettings:
     allowFailures: bool = False
     fresh: bool = False
     noWait: bool = False
+    keepSizesWhole: bool = False
     verbose: bool = False
     quiet: bool = False
     version: bool = False
@@ -223,6 +226,7 @@ class ClientSettings:
     frontEnd: bool = False
     fresh: bool = False
     noWait: bool = False
+    keepSizesWhole: bool = False
     verbose: bool = False
     allowFailures: bool = False
     strict: bool = False
@@ -282,6 +286,7 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         allowFailures=ours.allow_failures,
         fresh=ours.fresh,
         noWait=ours.no_wait,
+        keepSizesWhole=ours.keep_sizes_whole,
         verbose=any(word.option in ("-v", "--verbose") for word in host),
         quiet=ours.quiet,
         argv=tuple(argv),
@@ -496,6 +501,7 @@ def _withSettingsFile(settings: ClientSettings, path: str) -> ClientSettings:
             frontEnd=bool(run.get("frontEnd")),
             fresh=bool(run.get("fresh")),
             noWait=bool(run.get("noWait")),
+            keepSizesWhole=bool(run.get("keepSizesWhole")),
             verbose=bool(run.get("verbose")),
             allowFailures=bool(run.get("allowFailures")),
             strict=bool(run.get("strict")),
@@ -525,7 +531,8 @@ def _withClientOptions(settings: ClientSettings, ours: argparse.Namespace) -> Cl
         changes["client"] = ours.client
     if ours.outputs is not None:
         changes["outputs"] = ours.outputs
-    for name in ("fresh", "no_wait", "verbose", "allow_failures", "strict"):
+    switches = ("fresh", "no_wait", "keep_sizes_whole", "verbose", "allow_failures", "strict")
+    for name in switches:
         if getattr(ours, name):
             first, *others = name.split("_")
             changes[first + "".join(other.capitalize() for other in others)] = True
@@ -571,6 +578,11 @@ def _addDeviceOptions(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="N emulated devices instead of the machine's; with --client, that executable runs "
         "on them. Times are made up: a rehearsal, not a measurement",
+    )
+    group.add_argument(
+        "--keep-sizes-whole",
+        action="store_true",
+        help="never split the solutions of a problem over several devices",
     )
     group.add_argument(
         "--no-wait",

@@ -263,7 +263,7 @@ def _deviceSummary(device: Device, steps: Sequence[dict], wall: float) -> Dict[s
 def _stepSummary(step: dict) -> Dict[str, Any]:
     keys = ("problemType", "group", "step", "state", "resultsFile", "problems", "solutions")
     keys += ("passes", "whole", "counts", "validationFailures", "correctedWinners")
-    keys += ("resumedPairs", "notes", "exit")
+    keys += ("resumedPairs", "splitProblems", "retimedPairs", "deviceRatios", "notes", "exit")
     summary = {key: step.get(key) for key in keys}
     wall = _seconds(step)
     summary["seconds"] = round(wall, 3)

@@ -469,6 +469,7 @@ def _writeSettings(
         "outputs": places.outputs,
         "frontEnd": True,
         "noWait": settings.noWait,
+        "keepSizesWhole": settings.keepSizesWhole,
         "fresh": settings.fresh,
         "verbose": settings.verbose,
         "allowFailures": settings.allowFailures,

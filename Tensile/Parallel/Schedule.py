@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Which unit a device runs next, and what becomes of a unit's leftovers. No process, no clock.
 
-      free rectangles --next(device)--> running unit --finished(unit, rest, deadPair)--> done
-             ^                                                   |
-             +-------------- what it left over, less the pair ---+
-                             that killed its client
+      free rectangles --next(device)--> running unit --succeeded / failed--> done
+             ^                                            |
+             +------- what it left over, less the pair ---+
+                      that killed its client
 
 Every pair of the table is in exactly one place: free, running, waiting for another try, done, or
 given up. A pair that kills its client is tried once more on the same device, then once on another
@@ -12,23 +12,46 @@ one if there is one, then given up; so it never costs its neighbours. A rectangl
 without naming a pair (the client never reached its first one) is tried again elsewhere, then halved
 until the problem is found whose data or size it cannot bear; that row alone is given up.
 
+Units are made on demand, large ones first. A problem is split between devices only where it is
+longer than what one device should take at once. When a device finds nothing to do while another
+has much left, the other's unit is shortened: its client is ended after the pair that it has just
+finished, and the rest is free again. So a wrong estimate costs little.
+
+Beside the table's pairs there are re-timings: cells of a split problem that are measured again on
+one device (see Contest.py). They are units like others, for one device only.
+
 A device is judged by what the others make of its failures: a kernel that kills every client is no
 fault of the device. What has no such witness counts against it only after many failures in a row.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .Cost import Cost
 from .Types import Unit
 
-# A client's start may cost at most this share of its unit, until the end of the step is near.
+# What a client costs beside its pairs may be this share of its unit, if the step is long enough.
 START_SHARE = 0.1
 # A device takes this part of its fair share of what is left: so units shrink towards the end, and
 # an estimate that was wrong is put right by what the other devices take.
-SHARE = 0.5
+SHARE = 0.7
+# Before anything was measured a device takes this part: what it shows sets the others right.
+FIRST_SHARE = 0.1
+# The model may be off by this factor on a machine that it has not seen.
+MODEL_ERROR = 10.0
+# A problem is split where one device would need longer for it than all have left, by this factor.
+SPLIT_ABOVE = 1.1
+# …and only where it takes longer than this many starts of a client.
+SPLIT_STARTS = 4.0
+# The re-timings of a split problem may cost this share of it.
+RETIMED_SHARE = 0.05
+# A unit is shortened where it has more left than this many starts and pairs…
+SHORTEN_ABOVE = 3.0
+# …and, while no device is idle, than this many times what all have left on average.
+LONGER_THAN_OTHERS = 1.2
 
 TRIES_PER_PAIR = 3
 # Rows that fail together as often as this are halved; a single row is given up like a pair.
@@ -97,6 +120,27 @@ def subtract(whole: Rectangle, part: Rectangle) -> List[Rectangle]:
     ]
 
 
+def _without(unit: Unit, done: Sequence[Rectangle]) -> List[Rectangle]:
+    """What is left of a unit without the parts that are done."""
+    rest = [rectangleOf(unit)]
+    for part in done:
+        rest = [piece for whole in rest for piece in subtract(whole, part)]
+    return rest
+
+
+def waterLevel(floors: Sequence[float], amount: float) -> float:
+    """The level at which `amount` stands over columns with these floors."""
+    level, wet = 0.0, 0
+    rest = amount
+    for floor in sorted(floors):
+        step = (floor - level) * wet
+        if step > rest:
+            break
+        rest -= step
+        level, wet = floor, wet + 1
+    return level + (rest / wet if wet else 0.0)
+
+
 def halve(whole: Rectangle) -> List[Rectangle]:
     """Two parts of a rectangle of several rows."""
     upper = whole.problemCount // 2
@@ -119,6 +163,7 @@ class _Retry:
         notDevice: the one that failed on it, which takes it only where there is no other.
         judges: whether it is just what failed there, so that a success elsewhere speaks against
             that device (a half does not: what killed the client may be in the other one).
+        retiming: whether it is measured for the second time, to be compared.
     """
 
     rectangle: Rectangle
@@ -126,6 +171,7 @@ class _Retry:
     onlyDevice: Optional[int] = None
     notDevice: Optional[int] = None
     judges: bool = False
+    retiming: bool = False
 
 
 @dataclass
@@ -154,6 +200,7 @@ class Schedule:
         devices: Sequence[int],
         cost: Cost,
         firstUnit: int = 0,
+        keepWhole: bool = False,
     ) -> None:
         """Starts with everything in `free` unmeasured.
 
@@ -162,17 +209,19 @@ class Schedule:
             devices: ordinals of the devices.
             cost: the expected times; may learn while the schedule runs.
             firstUnit: number of the first unit (a resumed step goes on counting).
+            keepWhole: whether the solutions of a problem must stay on one device.
         """
         self._cost = cost
         self._devices = {device: _DeviceState() for device in devices}
-        self._whole = [r for r in free if r.pairs]
-        self._free: List[Rectangle] = list(self._whole)
+        self._free: List[Rectangle] = [r for r in free if r.pairs]
+        self._width = max((r.solutionCount for r in self._free), default=0)
         self._retries: List[_Retry] = []
         self._deaths: Dict[Pair, int] = {}
         self._nextUnit = firstUnit
         self._stopped = False
         self._anything = False  # whether any pair was measured in this run
         self._deathsBefore = 0
+        self._keepWhole = keepWhole
         self.givenUp: List[Tuple[Rectangle, Unit]] = []
 
     @property
@@ -195,14 +244,21 @@ class Schedule:
     @property
     def leftOver(self) -> List[Rectangle]:
         """What is neither done, running nor given up."""
-        return self._free + [retry.rectangle for retry in self._retries]
+        return self._free + [r.rectangle for r in self._retries if not r.retiming]
 
     def stop(self) -> None:
         """Hands out nothing more; what runs may still finish."""
         self._stopped = True
 
-    def next(self, device: int) -> Optional[Unit]:
+    def next(
+        self, device: int, secondsLeft: Optional[Mapping[int, float]] = None
+    ) -> Optional[Unit]:
         """Chooses the next unit of an idle device.
+
+        Args:
+            device: the device.
+            secondsLeft: how long each running unit is expected to take still; where it is not
+                given, as long as if it began now.
 
         Returns:
             The unit, now running; None if there is nothing for this device at the moment.
@@ -213,7 +269,7 @@ class Schedule:
         if self._stopped or state.setAside:
             return None
         retry = self._takeRetry(device)
-        taken = retry.rectangle if retry is not None else self._takeFree(device)
+        taken = retry.rectangle if retry is not None else self._takeFree(device, secondsLeft)
         if taken is None:
             return None
         unit = Unit(
@@ -223,18 +279,31 @@ class Schedule:
             taken.firstSolution,
             taken.solutionCount,
             retry.attempt if retry is not None else 1,
+            retry is not None and retry.retiming,
         )
         self._nextUnit += 1
         state.running, state.retry = unit, retry
         return unit
 
-    def succeeded(self, device: int) -> None:
-        """The device's unit was measured whole."""
+    def succeeded(self, device: int, done: Optional[Sequence[Rectangle]] = None) -> None:
+        """The device's unit was measured, whole or, where it was shortened, in part.
+
+        Args:
+            device: where it ran.
+            done: the parts that were measured; None for all.
+        """
         state = self._devices[device]
         retry = state.retry
-        self._end(device)
-        state.progressed()
-        self._anything = True
+        unit = self._end(device)
+        if done is None or done:
+            state.progressed()
+            self._anything = True
+        if done is not None:
+            if self._keepWhole:
+                self._putBack(unit, device, _without(unit, done))
+            else:
+                self._free += _without(unit, done)
+            return
         if retry is not None and retry.judges and retry.notDevice not in (None, device):
             self._devices[retry.notDevice].refuted += 1
 
@@ -252,9 +321,9 @@ class Schedule:
             What was given up by this: it will not be tried again.
         """
         unit = self._end(device)
-        rest = [rectangleOf(unit)]
-        for part in done:
-            rest = [piece for whole in rest for piece in subtract(whole, part)]
+        rest = _without(unit, done)
+        if unit.retiming:
+            return self._failedRetiming(unit, device, rest)
         progress = sum(r.pairs for r in rest) < unit.pairs
         if progress:
             self._devices[device].progressed()
@@ -269,9 +338,50 @@ class Schedule:
         self._devices[device].failures += 1
         return self._failedWhole(unit, device, rest[0])
 
+    def retime(self, device: int, rectangles: Sequence[Rectangle]) -> None:
+        """Has cells measured again on one device, unless it has left the run."""
+        if self._devices[device].setAside:
+            return
+        self._retries += [_Retry(r, 1, onlyDevice=device, retiming=True) for r in rectangles]
+
+    def isOpen(self, problem: int) -> bool:
+        """Whether pairs of a problem are still to come."""
+        areas = self._free + [retry.rectangle for retry in self._retries]
+        areas += [rectangleOf(unit) for unit in self.running.values()]
+        return any(area.firstProblem <= problem < area.endProblem for area in areas)
+
+    def tooLong(
+        self, secondsLeft: Mapping[int, float], known: Collection[int] = ()
+    ) -> Optional[int]:
+        """The device whose unit should be shortened: the others would wait for it.
+
+        Args:
+            secondsLeft: how long each running unit is expected to take still.
+            known: the devices of which that is measured, by the pairs that were finished.
+        """
+        running = self.running
+        able = [d for d in secondsLeft if d in running and self._canShorten(running[d])]
+        if self._stopped or not able:
+            return None
+        device = max(able, key=lambda d: secondsLeft[d])
+        last = running[device].lastProblem
+        restart = self._cost.fixedSeconds(last, 1)
+        # What is taken away costs a start, and perhaps a re-timing, beside the pair that is lost.
+        least = SHORTEN_ABOVE * (restart + self._cost.pairSeconds(last))
+        if self._free or len(running) == len(self.devices):
+            if device not in known:
+                return None
+            together = self._seconds(self._free) + sum(secondsLeft.values())
+            least += LONGER_THAN_OTHERS * together / len(self.devices)
+        return device if secondsLeft[device] > least else None
+
     def setAside(self, device: int) -> None:
-        """Takes a device out of the run; its work goes to the others."""
+        """Takes a device out of the run; its work goes to the others.
+
+        Re-timings that were meant for it are dropped: what they were for is decided anew.
+        """
         self._devices[device].setAside = True
+        self._retries = [r for r in self._retries if not (r.retiming and r.onlyDevice == device)]
 
     def suspicion(self, device: int) -> str:
         """Why a device should be set aside; empty where it should not."""
@@ -290,6 +400,19 @@ class Schedule:
             raise ValueError("no unit runs on device %d" % device)
         unit, state.running, state.retry = state.running, None, None
         return unit
+
+    def _canShorten(self, unit: Unit) -> bool:
+        return not unit.retiming and (unit.problemCount > 1 or not self._keepWhole)
+
+    def _failedRetiming(
+        self, unit: Unit, device: int, rest: Sequence[Rectangle]
+    ) -> List[Rectangle]:
+        """Cells that are there already: another try, then they stay as they are."""
+        if unit.attempt < TRIES_PER_PAIR and not self._devices[device].setAside:
+            attempt = unit.attempt + 1
+            self._retries += [_Retry(r, attempt, onlyDevice=device, retiming=True) for r in rest]
+            return []
+        return list(rest)
 
     def _putBack(self, unit: Unit, device: int, rest: Sequence[Rectangle]) -> None:
         """Plans for what a unit left; the rest of a begun row stays on the device that began it."""
@@ -339,16 +462,66 @@ class Schedule:
             return self._retries.pop(index)
         return None
 
-    def _takeFree(self, device: int) -> Optional[Rectangle]:
+    def _takeFree(
+        self, device: int, secondsLeft: Optional[Mapping[int, float]]
+    ) -> Optional[Rectangle]:
         """Cuts the next rectangle out of what is free, around its most expensive problem."""
         if not self._free or self._awaitsVerdict(device):
             return None
-        target = self._targetSeconds()
-        index = max(range(len(self._free)), key=lambda at: self._heaviest(self._free[at])[0])
-        whole = self._free[index]
-        chosen = self._grow(whole, self._heaviest(whole)[1], target)
+        # By the length of a pair, not of what is left of its row: a row that was begun is ended
+        # before the next one, so that its contenders are timed again while others still work.
+        heaviest = [self._heaviest(rectangle) for rectangle in self._free]
+        index = max(range(len(heaviest)), key=lambda at: heaviest[at][0])
+        whole, seed = self._free[index], heaviest[index][1]
+        row = heaviest[index][0] * whole.solutionCount
+        level = self._level(device, secondsLeft)
+        fixed = self._cost.fixedSeconds(seed, 1)
+        if len(self.devices) == 1:
+            target = level  # there is nobody to share with
+        elif self._cost.learned or level * MODEL_ERROR < fixed:
+            # Towards the end a device takes its part at once, rather than pay for another start.
+            target = max(SHARE * level, min(level, fixed / START_SHARE))
+        else:
+            target = FIRST_SHARE * level
+        long = row > max(SPLIT_ABOVE * level, SPLIT_STARTS * fixed)
+        if long and whole.solutionCount > 1 and not self._keepWhole:
+            chosen = self._split(whole, seed, level)
+        else:
+            chosen = self._grow(whole, seed, target)
         self._free[index : index + 1] = subtract(whole, chosen)
         return chosen
+
+    def _level(self, device: int, secondsLeft: Optional[Mapping[int, float]]) -> float:
+        """How long this device should go on if all are to end together, in modelled seconds.
+
+        What is free is spread over the devices so that they end at the same time: like water over
+        a floor that is higher where a device still runs.
+        """
+        floors = []
+        for other in self.devices:
+            unit = self._devices[other].running
+            if unit is None or other == device:
+                floors.append(0.0)
+            elif secondsLeft is not None and other in secondsLeft:
+                floors.append(secondsLeft[other])
+            else:
+                floors.append(self._seconds([rectangleOf(unit)]))
+        return waterLevel(floors, self._seconds(self._free)) / self._cost.paceOf(device)
+
+    def _split(self, whole: Rectangle, seed: int, level: float) -> Rectangle:
+        """The first solutions of one problem.
+
+        A long problem is measured by many devices together, so that its contenders are timed again
+        while others still work; but every further device costs a re-timing.
+        """
+        pair = self._cost.pairSeconds(seed)
+        parts = min(len(self.devices), 1 + int(RETIMED_SHARE * self._width))
+        parts = max(parts, math.ceil(self._width * pair / max(level, pair)))
+        least = (self._cost.fixedSeconds(seed, 1) + pair) / pair
+        count = max(1, round(least), math.ceil(self._width / parts))
+        if whole.solutionCount < 1.5 * count:
+            count = whole.solutionCount
+        return Rectangle(seed, 1, whole.firstSolution, count)
 
     def _awaitsVerdict(self, device: int) -> bool:
         """Whether other devices have yet to try so much of what failed here that it waits."""
@@ -364,21 +537,13 @@ class Schedule:
             for r in rectangles
         )
 
-    def _targetSeconds(self) -> float:
-        devices = max(1, len(self.devices))
-        share = SHARE * self._seconds(self._free) / devices
-        # A step that is short beside the client's start is still spread over all devices.
-        idle = sum(1 for device in self.devices if self._devices[device].running is None)
-        fair = min(self._seconds(self._whole) / devices, self._seconds(self._free) / max(1, idle))
-        return max(share, min(self._cost.startSeconds / START_SHARE, fair))
-
     def _heaviest(self, rectangle: Rectangle) -> Tuple[float, int]:
-        """(seconds, problem) of the most expensive row; the first of equals."""
+        """(seconds of a pair, problem) of the most expensive row; the first of equals."""
         best = max(
             range(rectangle.firstProblem, rectangle.endProblem),
             key=lambda problem: (self._cost.pairSeconds(problem), -problem),
         )
-        return self._cost.pairSeconds(best) * rectangle.solutionCount, best
+        return self._cost.pairSeconds(best), best
 
     def _grow(self, whole: Rectangle, seed: int, target: float) -> Rectangle:
         """Adds neighbours to `seed`, the more expensive one first, until `target` seconds."""

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from .Contest import Contests
 from .Loop import LoopResult
 from .ResultsJoin import JoinReport
 from .Step import Step
@@ -76,6 +77,7 @@ class StepReport:
         self._counts = {"measured": 0, "rejected": 0, "failed": 0, CRASHED: 0, HUNG: 0}
         self._busy: Dict[int, float] = {}
         self._validationFailures = 0
+        self._retimed = 0
 
     @property
     def failedPairs(self) -> int:
@@ -87,10 +89,19 @@ class StepReport:
         """Pairs whose result was wrong."""
         return self._validationFailures
 
-    def resumed(self, pieces: Sequence[Piece]) -> None:
+    def resumed(self, pieces: Sequence[Piece], pairs: int) -> None:
         """Adds what an earlier run had measured."""
         self._pieces += pieces
-        self._data["resumedPairs"] = sum(p.problemCount * p.solutionCount for p in pieces)
+        self._data["resumedPairs"] = pairs
+
+    def contests(self, contests: Contests) -> None:
+        """Adds which problems were split, what was timed again, and how far devices differed."""
+        self._data["splitProblems"] = contests.splitProblems
+        self._data["retimedPairs"] = self._retimed
+        self._data["deviceRatios"] = [
+            {"device": device, "home": home, "least": round(low, 4), "greatest": round(high, 4)}
+            for (device, home), (low, high) in sorted(contests.ratios.items())
+        ]
 
     def add(self, result: UnitResult) -> None:
         """Adds a unit."""
@@ -98,9 +109,12 @@ class StepReport:
         pairs = sum(p.problemCount * p.solutionCount for p in result.pieces)
         self._pieces += result.pieces
         self._validationFailures += result.validationFailures
-        self._counts["measured"] += pairs - result.rejected - result.failedPairs
-        self._counts["rejected"] += result.rejected
-        self._counts["failed"] += result.failedPairs
+        if unit.retiming:
+            self._retimed += pairs  # counted once, where they were measured first
+        else:
+            self._counts["measured"] += pairs - result.rejected - result.failedPairs
+            self._counts["rejected"] += result.rejected
+            self._counts["failed"] += result.failedPairs
         self._busy[outcome.device] = self._busy.get(outcome.device, 0.0) + outcome.seconds
         self._data["units"].append(
             {
@@ -109,6 +123,8 @@ class StepReport:
                 "problems": [unit.firstProblem, unit.problemCount],
                 "solutions": [unit.firstSolution, unit.solutionCount],
                 "attempt": unit.attempt,
+                "retiming": unit.retiming,
+                "shortened": result.shortened,
                 "kind": outcome.kind,
                 "exit": outcome.exitStatus,
                 "message": outcome.message,

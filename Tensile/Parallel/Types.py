@@ -59,6 +59,7 @@ class Unit:
         firstSolution: global index of the first solution, from 0.
         solutionCount: how many solutions, at least 1.
         attempt: 1 for the first try.
+        retiming: whether its cells were measured before, on another device (Contest.py).
     """
 
     number: int
@@ -67,6 +68,7 @@ class Unit:
     firstSolution: int
     solutionCount: int
     attempt: int = 1
+    retiming: bool = False
 
     def __post_init__(self) -> None:
         if self.firstProblem < 0 or self.firstSolution < 0:
@@ -207,6 +209,7 @@ class ClientExit:
         started: seconds since the epoch.
         ended: seconds since the epoch.
         startSeconds: until it was ready for its first pair; None where its log does not tell.
+        shortened: whether it was ended because its rest is wanted elsewhere.
     """
 
     status: Optional[int]
@@ -214,6 +217,7 @@ class ClientExit:
     started: float
     ended: float
     startSeconds: Optional[float] = None
+    shortened: bool = False
 
 
 @dataclass(frozen=True)
@@ -244,6 +248,7 @@ class UnitResult:
         failures: those of them that are listed (there may be too many).
         tail: the client's last lines.
         startSeconds: what the client took before its first pair; None where unknown.
+        shortened: whether its rest was taken from it; it is then measured in part.
     """
 
     outcome: Outcome
@@ -254,3 +259,4 @@ class UnitResult:
     failures: Tuple[PairFailure, ...] = ()
     tail: str = ""
     startSeconds: Optional[float] = None
+    shortened: bool = False

@@ -40,6 +40,9 @@ POLL_SECONDS = 0.02
 # How long a client may take to end after SIGTERM before it gets SIGKILL, in seconds.
 TERM_SECONDS = 2.0
 
+# A file of this name asks the worker to end the unit's client.
+STOP_SUFFIX = ".stop"
+
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -87,6 +90,11 @@ class DeviceWorker:
         assert self._executor is not None, "the worker was not started"
         with _withoutOtherMasks(pinnedEnvironment(os.environ, self.device)):
             return self._executor.submit(runJob, job)
+
+    def shorten(self, job: Job) -> None:
+        """Asks for the end of the running unit's client; what it has finished is kept."""
+        with open(job.file(STOP_SUFFIX), "wb"):
+            pass
 
     def kill(self) -> None:
         """Ends the worker, its client and whatever else it started."""
@@ -197,9 +205,11 @@ def _dieWith(parent: int) -> None:
 def runJob(job: Job) -> UnitResult:
     """Runs one unit in this worker. Never raises for what a client does."""
     lock = _takeDevice()
-    for suffix in (".csv", ".log", ".salvaged.csv"):
+    for suffix in (".csv", ".log", ".salvaged.csv", STOP_SUFFIX):
         _remove(job.file(suffix))
-    return examine(job, _runClient(job, lock))
+    end = _runClient(job, lock)
+    _remove(job.file(STOP_SUFFIX))
+    return examine(job, end)
 
 
 def _runClient(job: Job, lock: DeviceLock) -> ClientExit:
@@ -227,15 +237,25 @@ def _runClient(job: Job, lock: DeviceLock) -> ClientExit:
     finally:
         endGroup(client)
     return ClientExit(
-        _shellStatus(client.returncode), watch.hung, started, time.time(), watch.startSeconds
+        _shellStatus(client.returncode),
+        watch.hung,
+        started,
+        time.time(),
+        watch.startSeconds,
+        watch.shortened,
     )
 
 
 class _Watch:
-    """Waits for a client's end: notes when it became ready and whether it fell silent."""
+    """Waits for a client's end.
+
+    Notes when it became ready, whether it fell silent, and whether its rest is wanted elsewhere.
+    """
 
     def __init__(self, job: Job) -> None:
         self.hung = False
+        self.shortened = False
+        self._stopFile = job.file(STOP_SUFFIX)
         self.startSeconds: Optional[float] = None
         self._log = job.file(".log")
         self._silenceSeconds = job.silenceSeconds
@@ -243,9 +263,9 @@ class _Watch:
         self._size = 0
 
     def untilEnd(self, client: "subprocess.Popen[bytes]") -> None:
-        """Returns when the client has ended, or with `hung` set where it was silent too long."""
+        """Returns when the client has ended, or should be ended: then `hung` or `shortened`."""
         delay = 0.001
-        while not self.hung:
+        while not (self.hung or self.shortened):
             try:
                 client.wait(delay)
                 return
@@ -254,6 +274,7 @@ class _Watch:
             self._look()
 
     def _look(self) -> None:
+        self.shortened = os.path.exists(self._stopFile)
         now, size = time.monotonic(), os.stat(self._log).st_size
         if size != self._size:
             if self.startSeconds is None and self._isReady():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Tensile.Parallel.ClientConfig import readClientConfig
-from Tensile.Parallel.Cost import DEFAULT_START_SECONDS, Cost
+from Tensile.Parallel.Cost import DEFAULT_START_SECONDS, PACE_LIMIT, WATCHED_SIZES, Cost, Part
 
 pytestmark = pytest.mark.unit
 
@@ -243,3 +243,94 @@ def test_oddIdentifiers(makeCost):
     ):
         cost = makeCost([(128, 128, 2, 64)], **values)
         assert cost.pairSeconds(0) > 0
+
+
+def test_estimatesFollowWhatRuns(makeCost):
+    """A unit that is still running tells of its problem, and of others of its kind."""
+    cost = makeCost([(1024, 1024, 1, 1024), (1024, 1032, 1, 1024), (8192, 8192, 1, 8192)])
+    assert not cost.learned
+    other = cost.pairSeconds(1)
+    slow = 50 * cost.pairSeconds(0)
+    cost.watch({0: [Part(0, 1, 4, 4 * slow)]})
+    assert cost.learned
+    assert cost.pairSeconds(0) == pytest.approx(slow)
+    assert cost.pairSeconds(1) == pytest.approx(50 * other)
+    assert cost.rectangleSeconds(0, 1, 10) == pytest.approx(10 * slow)
+
+
+@given(st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=5))
+@settings(deadline=None)
+def test_watchReplacesWhatWasSaid(makeCost, looks):
+    """However often one looks at a running unit, only the last look counts."""
+    sizes = [(1024, 1024, 1, 1024), (2048, 2048, 1, 2048)]
+    often, once = makeCost(sizes), makeCost(sizes)
+    for seconds in looks:
+        often.watch({0: [Part(0, 1, 3, seconds)], 1: [Part(1, 1, 2, seconds)]})
+    once.watch({0: [Part(0, 1, 3, looks[-1])], 1: [Part(1, 1, 2, looks[-1])]})
+    assert [often.pairSeconds(p) for p in (0, 1)] == [once.pairSeconds(p) for p in (0, 1)]
+    often.watch({})
+    fresh = makeCost(sizes)
+    assert [often.pairSeconds(p) for p in (0, 1)] == [fresh.pairSeconds(p) for p in (0, 1)]
+    assert not often.learned
+
+
+def test_finishedUnitIsNotCountedTwice(makeCost):
+    """What was said of a unit while it ran is forgotten when it is observed."""
+    sizes = [(1024 + 8 * n, 1024, 1, 1024) for n in range(8)]
+    watched, plain = makeCost(sizes), makeCost(sizes)
+    watched.watch({0: [Part(0, 2, 5, 300.0)], 1: [Part(4, 2, 5, 7.0)]})
+    watched.watch({0: [Part(0, 2, 5, 300.0)]})
+    for cost in (watched, plain):
+        cost.observe(0, 2, 5, 10.0, 0)
+    assert watched.pairSeconds(7) == pytest.approx(plain.pairSeconds(7))
+
+
+def test_manySizesAreWatchedUntilSomethingIsDone(makeCost):
+    """With very many sizes a look must stay cheap: it counts only before the first unit ends."""
+    cost = makeCost([(1024, 1024 + n, 1, 64) for n in range(WATCHED_SIZES + 1)])
+    cost.watch({0: [Part(0, 1, 1, 9.0)]})
+    assert cost.pairSeconds(0) == pytest.approx(9.0)
+    cost.observe(0, 1, 1, 5.0)
+    cost.watch({0: [Part(1, 1, 1, 700.0)]})
+    assert cost.pairSeconds(0) == pytest.approx(5.0)
+    assert cost.pairSeconds(1) < 100
+
+
+def paces(makeCost, factors, rounds=40):
+    """paceOf each device after units that took these factors of what is true."""
+    cost = makeCost([(1024, 1024 + 8 * n, 1, 1024) for n in range(rounds * len(factors))])
+    true = [3.0 * cost.pairSeconds(p) for p in range(rounds * len(factors))]
+    for problem, seconds in enumerate(true):
+        device = problem % len(factors)
+        cost.observe(problem, 1, 10, 10 * seconds * factors[device], device)
+    return [cost.paceOf(device) for device in range(len(factors))]
+
+
+def test_equalDevicesHaveOnePace(makeCost):
+    """The model's error is nobody's pace."""
+    assert paces(makeCost, [1.0, 1.0, 1.0]) == pytest.approx([1.0, 1.0, 1.0], abs=0.05)
+
+
+def test_slowDeviceIsKnown(makeCost):
+    """A slow device's pace goes from 1 towards its factor, never beyond; the others' below 1."""
+    slow, *others = paces(makeCost, [1.3, 1.0, 1.0, 1.0])
+    assert 1.05 < slow < 1.3
+    assert all(0.9 < pace < 1.0 for pace in others)
+
+
+def test_slowerDevicesHaveGreaterPaces(makeCost):
+    """Paces are in the order of the devices' factors."""
+    found = paces(makeCost, [1.0, 1.6, 0.8, 1.2])
+    assert found[2] < found[0] < found[3] < found[1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(1e-6, 1e6)), max_size=12))
+@settings(deadline=None)
+def test_paceIsBounded(makeCost, units):
+    """However wrong an estimate was, no device is taken for more than PACE_LIMIT off."""
+    cost = makeCost([(1024, 1024 + 8 * n, 1, 1024) for n in range(12)])
+    for problem, (device, seconds) in enumerate(units):
+        cost.observe(problem, 1, 1, seconds, device)
+    for device in range(3):
+        assert 1 / PACE_LIMIT <= cost.paceOf(device) <= PACE_LIMIT
+    assert cost.paceOf(7) == 1.0

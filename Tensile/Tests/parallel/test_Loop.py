@@ -6,6 +6,7 @@ from concurrent.futures import Future
 import pytest
 
 from Tensile.Parallel import Loop as LoopModule
+from Tensile.Parallel.Contest import Contests
 from Tensile.Parallel.Errors import RunError
 from Tensile.Parallel.Loop import STARTS_PER_WORKER, Loop, describe
 from Tensile.Parallel.Schedule import FAILURES_PER_DEVICE, Rectangle, Schedule
@@ -18,6 +19,7 @@ from Tensile.Parallel.Types import (
     Job,
     Outcome,
     Piece,
+    Unit,
     UnitResult,
 )
 from Tensile.Parallel.Worker import WorkerFacts
@@ -26,18 +28,30 @@ pytestmark = pytest.mark.unit
 
 
 class FakeCost:
-    """Every pair takes a second; remembers what it was told."""
+    """Every pair takes as long as any other; remembers what it was told."""
 
-    def __init__(self):
+    def __init__(self, seconds=1.0):
+        self.seconds = seconds
         self.startSeconds = 0.0
         self.observed = []
         self.starts = []
 
     def pairSeconds(self, problem):
-        return 1.0
+        return self.seconds
 
     def rectangleSeconds(self, first, count, solutions):
-        return float(count * solutions)
+        return self.seconds * count * solutions
+
+    def fixedSeconds(self, first, count):
+        return self.startSeconds
+
+    learned = True
+
+    def paceOf(self, device):
+        return 1.0
+
+    def watch(self, progress):
+        pass
 
     def observe(self, *what):
         self.observed.append(what)
@@ -54,6 +68,8 @@ class FakeWorker:
         self.script = script
         self.starts = 0
         self.jobs = []
+        self.shortened = []
+        self.pending = None
         self.state = "new"
 
     def start(self):
@@ -67,13 +83,22 @@ class FakeWorker:
         end = self.script.unit(self.device.ordinal, job.unit)
         if isinstance(end, _Refused):
             raise end.error
-        return _future(end)
+        self.pending = _future(None if end is RUNS else end)
+        return self.pending
+
+    def shorten(self, job):
+        assert job is self.jobs[-1] and not self.pending.done()
+        self.shortened.append(job.unit)
+        self.pending.set_result(self.script.shorten(self.device.ordinal, job.unit))
 
     def kill(self):
         self.state = "killed"
 
     def close(self):
         self.state = "closed" if self.state == "up" else self.state
+
+
+RUNS = object()  # the end of a unit that goes on until it is shortened
 
 
 class _Refused:
@@ -97,7 +122,8 @@ def _future(end):
 class Script:
     """What happens: every start works and every unit is measured, unless a test says otherwise."""
 
-    def __init__(self, start=None, unit=None):
+    def __init__(self, start=None, unit=None, shorten=None):
+        self.shorten = shorten
         self.start = start or (lambda device, number: WorkerFacts(1000 + device, ""))
         self._unit = unit or (lambda device, unit: None)
 
@@ -135,8 +161,10 @@ def broken(device, unit, kind=CRASHED, pair=None, pieces=()):
 class Run:
     """A loop over a table, with its script, and what it left."""
 
-    def __init__(self, script, devices=2, problems=8, solutions=3, onResult=None, **more):
-        self.cost = FakeCost()
+    def __init__(
+        self, script, devices=2, problems=8, solutions=3, onResult=None, seconds=1.0, **more
+    ):
+        self.cost = FakeCost(seconds)
         self.schedule = Schedule([Rectangle(0, problems, 0, solutions)], range(devices), self.cost)
         self.table = {(p, s) for p in range(problems) for s in range(solutions)}
         self.workers = [FakeWorker(n, script) for n in range(devices)]
@@ -168,6 +196,7 @@ class Run:
             Rectangle(p.firstProblem, p.problemCount, p.firstSolution, p.solutionCount)
             for one in result.results
             for p in one.pieces
+            if not one.outcome.unit.retiming
         ]
         areas += [lost.rectangle for lost in result.lost] + result.leftOver
         return sorted(
@@ -206,7 +235,7 @@ def test_learnsFromMeasuredUnitsOnly():
     result = run.run()
     known = [r for r in result.results if r.outcome.kind == MEASURED and r.startSeconds]
     assert len(run.cost.observed) == len(run.cost.starts) == len(known) > 0
-    assert all(seconds == 4.0 for *_, seconds in run.cost.observed)
+    assert all(seconds == 4.0 for *_, seconds, device in run.cost.observed)
     assert all(seconds == 1.0 for *_, seconds in run.cost.starts)
 
 
@@ -456,6 +485,178 @@ def test_ticksTellWhatRuns():
     run.run()
     assert all(set(running) <= {0, 1} for running in seen)
     assert any(running for running in seen)
+
+
+def atMost(ticks):
+    """An onTick that fails where a run goes on for ever."""
+    seen = []
+
+    def tick(running):
+        seen.append(running)
+        assert len(seen) < ticks, "it does not end: %r runs" % sorted(running)
+
+    return tick
+
+
+def shortened(device, unit, pairs):
+    """The result of a unit that was ended after this many pairs."""
+    rows, rest = divmod(pairs, unit.solutionCount)
+    pieces = [piece(device, unit, unit.firstProblem, rows, unit.solutionCount)] if rows else []
+    pieces += [piece(device, unit, unit.firstProblem + rows, 1, rest)] if rest else []
+    outcome = Outcome(unit, device, MEASURED, 143, 10.0, 15.0)
+    return UnitResult(outcome, tuple(pieces), startSeconds=1.0, shortened=True)
+
+
+@pytest.mark.parametrize("pairs", [0, 1, 3, 4])
+def test_shortenedUnitsRestGoesToAnother(pairs):
+    """A unit that all wait for is shortened once; what it did counts, another does of the rest."""
+
+    def unit(device, unit):
+        return RUNS if unit.number == 0 else None
+
+    script = Script(unit=unit, shorten=lambda device, unit: shortened(device, unit, pairs))
+    # Pairs of a day: no time that passes here matters.
+    run = Run(script, problems=12, seconds=86400.0, onTick=atMost(500))
+    result = run.run()
+    first = run.workers[0].shortened
+    assert [unit.number for unit in first] == [0] and run.workers[1].shortened == []
+    assert not (result.lost or result.leftOver or result.notes or result.devicesLost)
+    rows = range(first[0].firstProblem, first[0].lastProblem + 1)
+    others = [job.unit for job in run.workers[1].jobs]
+    assert any(u.firstProblem in rows or u.lastProblem in rows for u in others)
+    cut = [one for one in result.results if one.shortened]
+    assert [one.outcome.kind for one in cut] == [MEASURED]
+
+
+def test_learnsFromAShortenedRow():
+    """A row that was ended early tells what its pairs take, the lost one counted as half."""
+
+    def unit(device, unit):
+        return RUNS if unit.number == 0 else None
+
+    script = Script(unit=unit, shorten=lambda device, unit: shortened(device, unit, 4))
+    run = Run(script, problems=1, solutions=40, seconds=86400.0, onTick=atMost(500))
+    run.run()
+    unit = run.workers[0].shortened[0]
+    told = [what for what in run.cost.observed if what[2] == 4]
+    assert told == [(unit.firstProblem, 1, 4, pytest.approx(4.0 * 4 / 4.5), 0)]
+
+
+def test_stopRequestThatComesTooLate():
+    """A unit that ends before it could be shortened is measured whole."""
+
+    def unit(device, unit):
+        return RUNS if unit.number == 0 else None
+
+    run = Run(Script(unit=unit, shorten=measured), problems=12, seconds=86400.0, onTick=atMost(500))
+    result = run.run()
+    assert len(run.workers[0].shortened) == 1
+    assert not (result.lost or result.leftOver)
+
+
+class SplitRun(Run):
+    """A split problem on devices that differ by fixed factors."""
+
+    def __init__(self, script, factors=(1.0, 0.97, 1.05), solutions=60, **more):
+        self.factors = factors
+        self.speeds = [100.0 + (7 * n) % solutions / 10 for n in range(solutions)]
+        self.contests = Contests(solutions, self.read)
+        more.update(problems=1, solutions=solutions, contests=self.contests)
+        super().__init__(script, devices=len(factors), onTick=atMost(500), **more)
+
+    def read(self, measured, problem):
+        ends = range(measured.firstSolution, measured.firstSolution + measured.solutionCount)
+        return [self.speeds[s] * self.factors[measured.device] for s in ends]
+
+    def winner(self, result):
+        """The row's greatest cell, later pieces in place of earlier ones."""
+        cells = {}
+        for one in result.results:
+            for made in one.pieces:
+                cells.update(enumerate(self.read(made, 0), made.firstSolution))
+        return max(cells, key=lambda s: cells[s])
+
+    @property
+    def best(self):
+        return max(range(len(self.speeds)), key=lambda s: self.speeds[s])
+
+
+def retimings(result):
+    return [one.outcome for one in result.results if one.outcome.unit.retiming]
+
+
+@pytest.mark.parametrize("factors", [(1.0, 0.97, 1.05), (0.93, 1.05), (1.05, 1.0, 0.97, 0.93)])
+def test_contendersAreTimedAtHome(factors):
+    """Rule 3: all re-timings of a row run on one device, and its winner is a single device's."""
+    run = SplitRun(Script(), factors)
+    result = run.run()
+    assert run.contests.splitProblems == [0]
+    assert len({outcome.device for outcome in retimings(result)}) == 1
+    assert run.winner(result) == run.best
+    # What is timed again, at a device's own pace, tells the model nothing.
+    assert len(run.cost.observed) == len(result.results) - len(retimings(result))
+
+
+def test_failedRetimingLosesNothing():
+    """A contender whose client dies keeps the cell that it had; a note says what was not done."""
+
+    def unit(device, unit):
+        return broken(device, unit) if unit.retiming else None
+
+    result = SplitRun(Script(unit=unit)).run()
+    assert retimings(result)
+    assert not (result.lost or result.leftOver or result.devicesLost)
+    assert any("problem 0" in note and "timed again" in note for note in result.notes)
+
+
+def test_retimingThatFailsOnce():
+    """It is tried again on the same device, and the row is decided."""
+    failed = []
+
+    def unit(device, unit):
+        if unit.retiming and not failed:
+            failed.append(device)
+            return broken(device, unit, CRASHED, (0, unit.firstSolution))
+        return None
+
+    run = SplitRun(Script(unit=unit))
+    result = run.run()
+    assert failed and {outcome.device for outcome in retimings(result)} == set(failed)
+    assert run.winner(result) == run.best
+    assert not (result.lost or result.leftOver or result.notes)
+
+
+def test_deviceLostDuringRetiming():
+    """The home device goes while it times again: another becomes home and decides the row."""
+    gone = []
+
+    def unit(device, unit):
+        if unit.retiming and gone in ([], [device]):
+            gone[:] = [device]
+            return RuntimeError("gone")
+        return None
+
+    def start(device, number):
+        return RunError("it has fallen off the bus") if number > 1 else WorkerFacts(1, "")
+
+    run = SplitRun(Script(start=start, unit=unit))
+    result = run.run()
+    assert result.devicesLost == gone and len(gone) == 1
+    homes = {o.device for o in retimings(result) if o.kind == MEASURED}
+    assert len(homes) == 1 and homes != set(gone)
+    assert run.winner(result) == run.best
+    assert not (result.lost or result.leftOver)
+
+
+def test_interruptedContestGoesOn():
+    """A row that an earlier run had measured on two devices is decided by this one."""
+    run = SplitRun(Script(), factors=(1.0, 0.9), solutions=20)
+    for device, first in ((0, 0), (1, 10)):
+        unit = Unit(device, 0, 1, first, 10)
+        run.contests.add(piece(device, unit, 0, 1, 10))
+    run.schedule._free.clear()
+    result = run.loop.run()
+    assert result.results and all(one.outcome.unit.retiming for one in result.results)
 
 
 def test_descriptionOfAFailure():

@@ -406,3 +406,155 @@ def test_lostShardIsNoSilentGap(recorded, runScript):
     shards[-1].write_bytes(b"")
     assert parallel(runScript, step).returncode == 0
     assert step.results.read_bytes() == good
+
+
+# Problems 0 and 1 of tensilelite-2024/full, and what their pairs take on the clock.
+SPLIT_PROBLEMS = 2
+SOLUTIONS = 24
+PAIR_SECONDS = 0.1
+
+
+@pytest.fixture
+def longRows(recorded):
+    """A step of two problems that are long even before anything was measured.
+
+    The cost model takes so many enqueues for seconds, so that rows are split from the beginning
+    and not only where a device has become idle in time.
+    """
+    step = recorded("tensilelite-2024/full")
+    step.change(
+        problem_start_idx="0", num_problems=str(SPLIT_PROBLEMS), num_enqueues_per_sync="20000"
+    )
+    return step
+
+
+def stepReport(step) -> dict:
+    return json.loads((Path(str(step.results) + ".parallel") / "step.json").read_text())
+
+
+def tableOf(results: bytes):
+    """(WinnerName, cells) of each row, as text."""
+    header, *rows = [line.split(", ") for line in results.decode().splitlines()]
+    at = header.index("WinnerName")
+    return [(row[at], row[-SOLUTIONS:]) for row in rows]
+
+
+def splitRow(report):
+    """The first problem that was measured on several devices, and its first measurements."""
+    problem = report["splitProblems"][0]
+    units = [unit for unit in report["units"] if not unit["retiming"]]
+    own = [u for u in units if 0 <= problem - u["problems"][0] < u["problems"][1]]
+    assert len({unit["device"] for unit in own}) > 1
+    return problem, own
+
+
+def test_splitRowsEqualSerial(longRows, runScript, tmp_path):
+    """Fewer problems than devices: rows are split, and the file is the serial one. A second run of
+    the same command measures nothing and says the same of the split problems."""
+    record = tmp_path / "record.jsonl"
+    environment = emulatorSettings(tmp_path, record=str(record), pairSeconds=PAIR_SECONDS)
+    done = parallel(runScript, longRows, devices=4, environment=environment)
+    assert done.returncode == 0, done.stderr
+    _, results = serial(runScript, longRows)
+    assert longRows.results.read_bytes() == results
+    report = stepReport(longRows)
+    splitRow(report)
+    pairs = SPLIT_PROBLEMS * SOLUTIONS
+    assert report["counts"]["measured"] == pairs
+    assert report["retimedPairs"] == _retimed(report) > 0
+    # Devices that are equal: what was timed twice is the same both times.
+    assert report["deviceRatios"]
+    assert all((r["least"], r["greatest"]) == (1.0, 1.0) for r in report["deviceRatios"])
+
+    before = record.read_bytes()
+    again = parallel(runScript, longRows, devices=4, environment=environment)
+    assert again.returncode == 0, again.stderr
+    assert record.read_bytes() == before
+    assert longRows.results.read_bytes() == results
+    second = stepReport(longRows)
+    assert second["splitProblems"] == report["splitProblems"]
+    assert (second["resumedPairs"], second["retimedPairs"], second["units"]) == (pairs, 0, [])
+
+
+def _retimed(report) -> int:
+    units = [unit for unit in report["units"] if unit["retiming"] and unit["kind"] == "measured"]
+    return sum(unit["problems"][1] * unit["solutions"][1] for unit in units)
+
+
+FACTORS = {"0": 1.0, "1": 0.97, "2": 1.05, "3": 0.93}
+
+
+def test_winnersAreThoseOfOneDevice(longRows, runScript, tmp_path):
+    """Rule 3: devices differ by fixed factors, and each row's winner is that of any one of them.
+
+    The winner's cell is what one device measured, and no cell of another beats it.
+    """
+    environment = emulatorSettings(tmp_path, pairSeconds=PAIR_SECONDS, deviceFactors=FACTORS)
+    done = parallel(runScript, longRows, devices=4, environment=environment)
+    assert done.returncode == 0, done.stderr
+    alone = []
+    for device in FACTORS:
+        quick = emulatorSettings(tmp_path, deviceFactors=FACTORS)
+        quick["HIP_VISIBLE_DEVICES"] = device
+        alone.append(tableOf(serial(runScript, longRows, devices=4, environment=quick)[1]))
+    found = tableOf(longRows.results.read_bytes())
+    assert len(found) == SPLIT_PROBLEMS
+    for row, (winner, cells) in enumerate(found):
+        assert winner == alone[0][row][0]
+        top = max(range(SOLUTIONS), key=lambda s: float(cells[s]))
+        assert top == max(range(SOLUTIONS), key=lambda s: float(alone[0][row][1][s]))
+        assert cells[top] in [table[row][1][top] for table in alone]
+
+    report = stepReport(longRows)
+    splitRow(report)
+    assert report["retimedPairs"] == _retimed(report) > 0
+    assert report["deviceRatios"]
+    for ratio in report["deviceRatios"]:
+        # Speeds are as the inverse of times: value at home over value there.
+        expected = FACTORS[str(ratio["device"])] / FACTORS[str(ratio["home"])]
+        assert ratio["least"] == pytest.approx(expected, rel=1e-3)
+        assert ratio["greatest"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_keepSizesWholeSplitsNothing(longRows, runScript, tmp_path):
+    """--keep-sizes-whole: all solutions of a problem are timed on one device, in one unit."""
+    environment = emulatorSettings(tmp_path, pairSeconds=PAIR_SECONDS / 4)
+    done = parallel(runScript, longRows, "--keep-sizes-whole", devices=4, environment=environment)
+    assert done.returncode == 0, done.stderr
+    report = stepReport(longRows)
+    assert (report["splitProblems"], report["retimedPairs"], report["deviceRatios"]) == ([], 0, [])
+    assert all(unit["solutions"] == [0, SOLUTIONS] for unit in report["units"])
+    assert not any(unit["retiming"] or unit["shortened"] for unit in report["units"])
+    _, results = serial(runScript, longRows)
+    assert longRows.results.read_bytes() == results
+
+
+def test_skippedSlowSolutionsKeepSizesWhole(longRows, runScript, tmp_path):
+    """skip-slow-solution-ratio compares a solution with those before it: nothing is split."""
+    longRows.change(skip_slow_solution_ratio="0.5")
+    environment = emulatorSettings(tmp_path, pairSeconds=PAIR_SECONDS / 4)
+    done = parallel(runScript, longRows, devices=4, environment=environment)
+    assert done.returncode == 0, done.stderr
+    assert all(unit["solutions"] == [0, SOLUTIONS] for unit in stepReport(longRows)["units"])
+
+
+def test_crashInASplitRow(longRows, runScript, tmp_path):
+    """A pair that kills its client costs that pair only, also where its row is split."""
+    _, clean = serial(runScript, longRows)
+    want = tableOf(clean)
+    winners = {max(range(SOLUTIONS), key=lambda s: float(cells[s])) for _, cells in want}
+    killer = next(solution for solution in range(3, SOLUTIONS) if solution not in winners)
+    environment = emulatorSettings(
+        tmp_path,
+        pairSeconds=PAIR_SECONDS,
+        faults=[{"size": SIZES[0], "solution": killer, "kind": "crash"}],
+    )
+    done = parallel(runScript, longRows, devices=4, environment=environment)
+    assert done.returncode == 1, done.stdout
+    report = stepReport(longRows)
+    splitRow(report)
+    assert report["counts"]["crashed"] == 1
+    lost = [(f["problem"], f["pairs"]) for f in report["failures"] if f["kind"] == "crashed"]
+    assert lost == [(0, 1)]
+    want[0][1][killer] = "-1"
+    assert tableOf(longRows.results.read_bytes()) == want

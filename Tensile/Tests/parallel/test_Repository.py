@@ -32,7 +32,8 @@ ORDER = """
     __main__ Run ParallelClient
     StepReport StepFolder Step Loop Worker
     HostRun Host Report DeviceConfigs ParseArguments DeviceList
-    Schedule Cost Outcomes ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
+    Schedule Contest Cost
+    Outcomes ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
     Locks Devices Masks Platform

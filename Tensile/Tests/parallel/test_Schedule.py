@@ -18,6 +18,7 @@ from Tensile.Parallel.Schedule import (
     halve,
     rectangleOf,
     subtract,
+    waterLevel,
 )
 
 pytestmark = pytest.mark.unit
@@ -26,15 +27,22 @@ pytestmark = pytest.mark.unit
 class FakeCost:
     """Seconds per pair from a list, repeated; starts cost what the test says."""
 
-    def __init__(self, seconds=(1.0,), startSeconds=0.0):
+    def __init__(self, seconds=(1.0,), startSeconds=0.0, learned=True):
         self.seconds = list(seconds)
         self.startSeconds = startSeconds
+        self.learned = learned
 
     def pairSeconds(self, problem):
         return self.seconds[problem % len(self.seconds)]
 
     def rectangleSeconds(self, first, count, solutions):
         return solutions * sum(self.pairSeconds(p) for p in range(first, first + count))
+
+    def fixedSeconds(self, first, count):
+        return self.startSeconds
+
+    def paceOf(self, device):
+        return 1.0
 
 
 class EvenCost(FakeCost):
@@ -54,9 +62,9 @@ def cells(*rectangles):
     ]
 
 
-def makeSchedule(problems, solutions, devices, cost=None):
+def makeSchedule(problems, solutions, devices, cost=None, keepWhole=False):
     table = Rectangle(0, problems, 0, solutions)
-    return Schedule([table], range(devices), cost or FakeCost())
+    return Schedule([table], range(devices), cost or FakeCost(), keepWhole=keepWhole)
 
 
 def runAll(schedule, verdict, limit=10000):
@@ -85,6 +93,14 @@ def runAll(schedule, verdict, limit=10000):
             else:
                 schedule.failed(device, *end)
     return units
+
+
+def leading(area, pairs):
+    """The rectangles of the first `pairs` cells of an area, in the client's order."""
+    rows, rest = divmod(pairs, area.solutionCount)
+    parts = [Rectangle(area.firstProblem, rows, area.firstSolution, area.solutionCount)]
+    parts.append(Rectangle(area.firstProblem + rows, 1, area.firstSolution, rest))
+    return [part for part in parts if part.pairs]
 
 
 rectangles = st.builds(
@@ -128,9 +144,12 @@ class ScheduleMachine(RuleBasedStateMachine):
         holes=st.lists(rectangles, max_size=2),
         weights=st.lists(st.floats(1e-5, 100), min_size=1, max_size=7),
         startSeconds=st.floats(0, 50),
+        learned=st.booleans(),
+        keepWhole=st.booleans(),
     )
-    def begin(self, problems, solutions, devices, holes, weights, startSeconds):
+    def begin(self, problems, solutions, devices, holes, weights, startSeconds, learned, keepWhole):
         free = [Rectangle(0, problems, 0, solutions)]
+        self.whole = free[0]
         for hole in holes:  # measured by an earlier run
             free = [left for whole in free for left in subtract(whole, hole)]
         self.table = set(cells(*free))
@@ -138,7 +157,9 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.deaths = {}
         self.failures = 0
         self.numbers = set()
-        self.schedule = Schedule(free, range(devices), FakeCost(weights, startSeconds))
+        self.retimed = []  # (device, rectangle) that is to be measured again
+        cost = FakeCost(weights, startSeconds, learned)
+        self.schedule = Schedule(free, range(devices), cost, keepWhole=keepWhole)
 
     def busy(self):
         return sorted(self.schedule.running)
@@ -151,21 +172,72 @@ class ScheduleMachine(RuleBasedStateMachine):
     def next(self, data):
         device = data.draw(st.sampled_from(self.idle()))
         before = list(self.schedule.leftOver)
-        unit = self.schedule.next(device)
+        left = {d: data.draw(st.floats(0, 1000)) for d in self.busy() if data.draw(st.booleans())}
+        self._take(device, before, self.schedule.next(device, left))
+
+    def _take(self, device, before, unit):
         if unit is None:
             assert self.schedule.leftOver == before
             return
         assert unit.number not in self.numbers
-        assert self.schedule.running[device] == unit
-        assert set(cells(rectangleOf(unit))) <= set(cells(*before))
         self.numbers.add(unit.number)
+        assert self.schedule.running[device] == unit
+        if unit.retiming:
+            # Asked for, by this device, and it takes nothing from the table.
+            self.retimed.remove((device, rectangleOf(unit)))
+            assert self.schedule.leftOver == before
+        else:
+            assert set(cells(rectangleOf(unit))) <= set(cells(*before))
 
     @precondition(lambda self: self.busy())
     @rule(data=st.data())
     def succeed(self, data):
-        device = data.draw(st.sampled_from(self.busy()))
-        self.done |= set(cells(rectangleOf(self.schedule.running[device])))
+        self._succeed(data.draw(st.sampled_from(self.busy())))
+
+    def _succeed(self, device):
+        unit = self.schedule.running[device]
+        if not unit.retiming:
+            self.done |= set(cells(rectangleOf(unit)))
         self.schedule.succeeded(device)
+
+    @precondition(lambda self: self.dividable())
+    @rule(data=st.data())
+    def shorten(self, data):
+        """A unit that was ended in the middle: its first rows, and the first cells of the next."""
+        device = data.draw(st.sampled_from(self.dividable()))
+        area = rectangleOf(self.schedule.running[device])
+        pairs = data.draw(st.integers(0, area.pairs - 1))
+        done = leading(area, pairs)
+        self.done |= set(cells(*done))
+        self.schedule.succeeded(device, done)
+        assert device not in self.schedule.running
+
+    def dividable(self):
+        return [d for d, unit in sorted(self.schedule.running.items()) if not unit.retiming]
+
+    @rule(data=st.data())
+    def askTooLong(self, data):
+        """What is to be shortened runs, is no re-timing, and can be cut at all."""
+        left = {d: data.draw(st.floats(0, 1e6)) for d in self.busy()}
+        known = [d for d in left if data.draw(st.booleans())]
+        chosen = self.schedule.tooLong(left, known)
+        if chosen is not None:
+            unit = self.schedule.running[chosen]
+            assert not unit.retiming and left[chosen] == max(left[d] for d in self.dividable())
+
+    @precondition(lambda self: self.schedule.devices and self.done)
+    @rule(data=st.data())
+    def retime(self, data):
+        device = data.draw(st.sampled_from(sorted(range(4))))
+        if device not in self.schedule._devices:
+            return
+        problem, first = data.draw(st.sampled_from(sorted(self.done)))
+        count = data.draw(st.integers(1, self.whole.endSolution - first))
+        area = Rectangle(problem, 1, first, count)
+        self.schedule.retime(device, [area])
+        if device in self.schedule.devices:
+            self.retimed.append((device, area))
+            assert self.schedule.isOpen(problem)
 
     @precondition(lambda self: self.busy())
     @rule(data=st.data())
@@ -180,6 +252,9 @@ class ScheduleMachine(RuleBasedStateMachine):
 
     def _fail(self, device, unit, done, deadPair):
         left = set(cells(rectangleOf(unit))) - set(cells(*done))
+        if unit.retiming:
+            self._failRetiming(device, unit, done, deadPair, left)
+            return
         lost = self.schedule.failed(device, done, deadPair)
         self.done |= set(cells(*done)) & set(cells(rectangleOf(unit)))
         self.failures += 1
@@ -191,12 +266,30 @@ class ScheduleMachine(RuleBasedStateMachine):
         assert all(r.problemCount == 1 for r in lost)
         assert deadPair not in left or cells(*lost) in ([], [deadPair])
 
+    def _failRetiming(self, device, unit, done, deadPair, left):
+        """It costs nothing of the table and no device its good name; three tries at most."""
+        given, over = list(self.schedule.givenUp), self.schedule.leftOver
+        before = sorted(cells(*self.waiting()))
+        lost = self.schedule.failed(device, done, deadPair)
+        assert self.schedule.givenUp == given and self.schedule.leftOver == over
+        assert unit.attempt <= TRIES_PER_PAIR
+        again = device in self.schedule.devices and unit.attempt < TRIES_PER_PAIR
+        assert set(cells(*lost)) == (set() if again else left)
+        if again:
+            assert sorted(cells(*self.waiting())) == sorted([*before, *left])
+        self.retimed = [(r.onlyDevice, r.rectangle) for r in self.schedule._retries if r.retiming]
+
+    def waiting(self):
+        """The re-timings that wait for their device."""
+        return [retry.rectangle for retry in self.schedule._retries if retry.retiming]
+
     @precondition(lambda self: len(self.schedule.devices) > 1)
     @rule(data=st.data())
     def setAside(self, data):
         device = data.draw(st.sampled_from(self.schedule.devices))
         self.schedule.setAside(device)
         assert device not in self.schedule.devices
+        self.retimed = [(d, area) for d, area in self.retimed if d != device]
 
     @precondition(lambda self: not self.schedule.finished)
     @rule(luck=st.integers(0, 3))
@@ -210,9 +303,17 @@ class ScheduleMachine(RuleBasedStateMachine):
         places = list(self.done)
         places += cells(*self.schedule.leftOver)
         places += cells(*(rectangle for rectangle, _ in self.schedule.givenUp))
-        places += cells(*(rectangleOf(unit) for unit in self.schedule.running.values()))
+        running = self.schedule.running.values()
+        places += cells(*(rectangleOf(unit) for unit in running if not unit.retiming))
         assert len(places) == len(set(places)), "a pair is in two places"
         assert set(places) == self.table, "a pair is lost"
+
+    @invariant()
+    def retimingsWaitForTheirOwnDevice(self):
+        if hasattr(self, "retimed"):
+            waiting = [r for r in self.schedule._retries if r.retiming]
+            assert [(r.onlyDevice, r.rectangle) for r in waiting] == self.retimed
+            assert all(device in self.schedule.devices for device, _ in self.retimed)
 
     @invariant()
     def finishedMeansNothingRuns(self):
@@ -223,19 +324,18 @@ class ScheduleMachine(RuleBasedStateMachine):
         """Whatever happened so far: with failures from here on, too, the run comes to an end."""
         if not hasattr(self, "schedule"):
             return
-        bound = 40 + 10 * len(self.table) ** 2
+        bound = 40 + 10 * len(self.table) ** 2 + 4 * len(self.retimed)
         turn = 0
         while not self.schedule.finished:
             for device in self.idle():
-                self.schedule.next(device)
+                self._take(device, list(self.schedule.leftOver), self.schedule.next(device))
             assert self.schedule.running, "idle devices, work left, and nothing is handed out"
             for device, unit in list(self.schedule.running.items()):
                 turn += 1
                 pair = (unit.firstProblem, unit.firstSolution)
                 kind = (turn + unit.number) % 4
                 if kind == 0:
-                    self.done |= set(cells(rectangleOf(unit)))
-                    self.schedule.succeeded(device)
+                    self._succeed(device)
                 else:
                     self._fail(device, unit, [], pair if kind == 1 else None)
             assert turn < bound, "it does not end"
@@ -456,7 +556,7 @@ def test_restOfBegunRowStaysOnItsDevice():
 
 def test_restOfBegunRowIsNotForOthers():
     """An idle device does not take what is left of a row that another one has begun."""
-    schedule = makeSchedule(1, 10, 2)
+    schedule = makeSchedule(1, 10, 2, keepWhole=True)
     schedule.next(0)
     schedule.failed(0, [Rectangle(0, 1, 0, 4)], (0, 4))
     assert schedule.next(1) is None
@@ -520,10 +620,10 @@ def test_largeTableIsNeverAListOfPairs():
         device = turn % 8
         if device in schedule.running:
             schedule.succeeded(device)
-        assert schedule.next(device) is not None
+        assert schedule.next(device) is not None or not schedule.leftOver
         assert len(schedule.leftOver) <= turn + 2
         assert _reachable(schedule) < 1000
-    for device in range(8):  # failures leave a few more rectangles each, and no more
+    for device in list(schedule.running):  # failures leave a few more rectangles each, and no more
         unit = schedule.running[device]
         half = Rectangle(unit.firstProblem, unit.problemCount // 2, 0, 10_000)
         schedule.failed(device, [half], (half.endProblem, 5000))
@@ -547,3 +647,203 @@ def _reachable(schedule):
         elif hasattr(thing, "__dict__"):
             todo.append(vars(thing))
     return len(seen)
+
+
+floors = st.lists(st.floats(0, 1e6), min_size=1, max_size=20)
+
+
+@given(floors, st.floats(0, 1e6))
+def test_waterLevelHoldsTheAmount(floors, amount):
+    """What stands over the floors is the amount: all devices together get all that is left."""
+    level = waterLevel(floors, amount)
+    held = sum(max(0.0, level - floor) for floor in floors)
+    assert held == pytest.approx(amount, rel=1e-6, abs=1e-6)
+
+
+@given(floors, st.floats(0, 1e6), st.floats(0, 1e6))
+def test_waterLevelRises(floors, amount, more):
+    """With more to do nobody ends earlier; the order of the devices does not matter."""
+    level = waterLevel(floors, amount)
+    assert waterLevel(floors, amount + more) >= level * (1 - 1e-9)
+    assert waterLevel(floors[::-1], amount) == level
+
+
+@pytest.mark.parametrize("learned", [True, False])
+@pytest.mark.parametrize("problems, solutions, devices", [(1, 400, 8), (3, 400, 8), (2, 24, 4)])
+def test_longRowsAreSplit(problems, solutions, devices, learned):
+    """Fewer problems than devices: every device has a part at once, and each pair one unit."""
+    cost = FakeCost([1.0], startSeconds=0.1, learned=learned)
+    schedule = makeSchedule(problems, solutions, devices, cost)
+    units = runAll(schedule, lambda device, unit: None)
+    assert {device for device, _ in units[:devices]} == set(range(devices))
+    done = cells(*(rectangleOf(unit) for _, unit in units))
+    assert sorted(done) == cells(Rectangle(0, problems, 0, solutions))
+    assert all(unit.problemCount == 1 for _, unit in units)
+    assert max(unit.pairs for _, unit in units) < solutions
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 1000.0, 1.0], [1e-3, 1e3]])
+def test_keepWholeNeverSplits(devices, weights):
+    """--keep-sizes-whole: all solutions of a problem are in one unit, however long it is."""
+    cost = FakeCost(weights, startSeconds=0.1)
+    schedule = makeSchedule(3, 40, devices, cost, keepWhole=True)
+    units = runAll(schedule, lambda device, unit: None)
+    assert all(unit.solutionCount == 40 for _, unit in units)
+
+
+@pytest.mark.parametrize("devices", [2, 8])
+def test_shortRowsAreNotSplit(devices):
+    """Where every device has rows enough, or a start outweighs a row, nothing is split."""
+    many = makeSchedule(200, 10, devices, FakeCost([1.0], startSeconds=0.1))
+    short = makeSchedule(1, 10, devices, FakeCost([0.01], startSeconds=1.0))
+    for schedule in (many, short):
+        units = runAll(schedule, lambda device, unit: None)
+        assert all(unit.solutionCount == 10 for _, unit in units)
+
+
+def test_oneDeviceSplitsNothing():
+    """A single device has nobody to share a row with."""
+    schedule = makeSchedule(2, 100, 1, FakeCost([1.0, 5.0], startSeconds=0.1))
+    units = runAll(schedule, lambda device, unit: None)
+    assert all(unit.solutionCount == 100 for _, unit in units)
+
+
+def test_giantIsSplitAndSmallOnesAreNot():
+    """One size of 40 % of the whole is split; a row shorter than a few starts is not."""
+    weights = [1.0] * 20 + [26.0] + [1.0] * 19
+    schedule = makeSchedule(40, 100, 8, FakeCost(weights, startSeconds=30.0))
+    units = [unit for _, unit in runAll(schedule, lambda device, unit: None)]
+    giant = [u for u in units if u.firstProblem <= 20 <= u.lastProblem]
+    assert len(giant) > 2 and all(u.problemCount == 1 for u in giant)
+    others = [u for u in units if u not in giant]
+    assert all(u.solutionCount == 100 for u in others)
+    assert units[: len(giant)] == giant  # and it comes first
+
+
+def test_begunRowIsEndedBeforeTheNext():
+    """Of equally long rows one is finished before another is begun: its contest comes early."""
+    schedule = makeSchedule(3, 100, 4, FakeCost([1.0], startSeconds=0.1))
+    rows = [unit.firstProblem for _, unit in runAll(schedule, lambda device, unit: None)]
+    assert [row for at, row in enumerate(rows) if row not in rows[:at]] == sorted(set(rows))
+    assert rows == sorted(rows)
+
+
+def test_partsAreNotSmallerThanAStart():
+    """A part of a row is at least as long as the start of its client."""
+    schedule = makeSchedule(1, 1000, 16, FakeCost([0.01], startSeconds=0.5))
+    units = [unit for _, unit in runAll(schedule, lambda device, unit: None)]
+    assert 1 < len(units) <= 16
+    assert all(unit.pairs * 0.01 >= 0.5 for unit in units[:-1])
+
+
+def test_waitsForWhatStillRuns():
+    """A device that others will soon join takes less than one whose neighbours are long busy."""
+
+    def units(left):
+        schedule = makeSchedule(400, 1, 2, FakeCost([1.0]))
+        schedule.next(0, {})
+        return schedule.next(1, {0: left}).pairs
+
+    assert units(0.0) < units(1000.0)
+
+
+def twoUnits(cost, problems=40, solutions=1, keepWhole=False):
+    """(schedule, unit of device 0): device 0 runs all, device 1 is idle and finds nothing."""
+    schedule = makeSchedule(problems, solutions, 2, cost, keepWhole)
+    schedule._devices[1].setAside = True  # so that device 0 takes everything at once
+    unit = schedule.next(0)
+    schedule._devices[1].setAside = False
+    assert unit.pairs == problems * solutions and schedule.next(1) is None
+    return schedule, unit
+
+
+def test_idleDeviceHasALongUnitShortened():
+    """Nobody waits for another's long unit; its rest is free, and the idle device takes of it."""
+    schedule, unit = twoUnits(FakeCost([1.0], startSeconds=0.5))
+    assert schedule.tooLong({0: 30.0}) == 0
+    schedule.succeeded(0, [Rectangle(0, 10, 0, 1)])
+    assert cells(*schedule.leftOver) == cells(Rectangle(10, 30, 0, 1))
+    assert schedule.next(1) is not None
+
+
+def test_smallRestsAreNotShortened():
+    """Where the rest costs less than what a new client would, it is left alone."""
+    schedule, _ = twoUnits(FakeCost([1.0], startSeconds=5.0))
+    assert schedule.tooLong({0: 17.0}) is None  # three times (a start and a pair): 18
+    assert schedule.tooLong({0: 19.0}) == 0
+
+
+def test_longUnitIsShortenedBeforeAnyoneIsIdle():
+    """While all are busy, only a unit that was seen to be slow, and longer than a fair share."""
+    schedule = makeSchedule(100, 1, 2, FakeCost([1.0], startSeconds=0.1))
+    for device in (0, 1):
+        schedule.next(device)
+    assert schedule.leftOver
+    assert schedule.tooLong({0: 500.0, 1: 1.0}) is None  # only a guess
+    assert schedule.tooLong({0: 500.0, 1: 1.0}, [0]) == 0
+    assert schedule.tooLong({0: 20.0, 1: 20.0}, [0, 1]) is None
+
+
+def test_nothingIsShortenedAfterAStop():
+    """What runs when the run is stopped may end."""
+    schedule, _ = twoUnits(FakeCost([1.0]))
+    schedule.stop()
+    assert schedule.tooLong({0: 1e6}, [0]) is None
+
+
+def test_wholeSingleRowIsNotShortened():
+    """--keep-sizes-whole: a unit of one row cannot be cut, one of several can be."""
+    one, _ = twoUnits(FakeCost([1.0]), problems=1, solutions=40, keepWhole=True)
+    assert one.tooLong({0: 1e6}, [0]) is None
+    several, _ = twoUnits(FakeCost([1.0]), problems=4, solutions=10, keepWhole=True)
+    assert several.tooLong({0: 1e6}, [0]) == 0
+
+
+def test_wholeRowStaysOnItsDeviceWhenShortened():
+    """--keep-sizes-whole: the rest of the row that was begun is its device's, the others free."""
+    schedule, _ = twoUnits(FakeCost([1.0]), problems=4, solutions=10, keepWhole=True)
+    schedule.succeeded(0, [Rectangle(0, 1, 0, 10), Rectangle(1, 1, 0, 4)])
+    other = schedule.next(1)
+    assert other.firstProblem > 1 and other.solutionCount == 10
+    again = schedule.next(0)
+    assert rectangleOf(again) == Rectangle(1, 1, 4, 6)
+
+
+def test_retimingIsForItsDeviceAlone():
+    """Re-timings come before other work, on their own device, and are not shortened."""
+    schedule = makeSchedule(1, 4, 2)
+    runAll(schedule, lambda device, unit: None)
+    assert schedule.finished
+    schedule.retime(1, [Rectangle(0, 1, 2, 1)])
+    assert not schedule.finished and schedule.isOpen(0) and schedule.leftOver == []
+    assert schedule.next(0) is None
+    unit = schedule.next(1)
+    assert unit.retiming and rectangleOf(unit) == Rectangle(0, 1, 2, 1)
+    assert schedule.tooLong({1: 1e6}, [1]) is None
+    schedule.succeeded(1)
+    assert schedule.finished and not schedule.isOpen(0)
+
+
+def test_retimingThatFailsIsTriedThreeTimes():
+    """It is then given up: nothing of the table is lost, and its device is not blamed."""
+    schedule = makeSchedule(1, 4, 2)
+    runAll(schedule, lambda device, unit: None)
+    schedule.retime(1, [Rectangle(0, 1, 2, 2)])
+    for turn in range(TRIES_PER_PAIR):
+        unit = schedule.next(1)
+        lost = schedule.failed(1, [], (0, 2))
+        assert lost == ([Rectangle(0, 1, 2, 2)] if turn == TRIES_PER_PAIR - 1 else [])
+        assert unit.retiming and unit.attempt == turn + 1
+    assert schedule.finished and not schedule.givenUp and not schedule.suspicion(1)
+
+
+def test_retimingsGoWithTheirDevice():
+    """A device that is set aside takes its re-timings with it; it gets no new ones."""
+    schedule = makeSchedule(1, 4, 2)
+    runAll(schedule, lambda device, unit: None)
+    schedule.retime(1, [Rectangle(0, 1, 2, 1)])
+    schedule.setAside(1)
+    assert schedule.finished
+    schedule.retime(1, [Rectangle(0, 1, 2, 1)])
+    assert schedule.finished and schedule.next(0) is None

@@ -2,6 +2,7 @@
 """Workers and clients as real processes: the pin, and every way in which they can end."""
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -12,13 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from FakeHip import FakeHipUnavailable, buildFakeClient, buildFakeHip, fakeHipEnvironment
 from joblib.externals.loky import ProcessPoolExecutor
 
 from Tensile.Parallel.Errors import RunError
 from Tensile.Parallel.Locks import acquireLock
+from Tensile.Parallel.ParseArguments import parseClientArguments
+from Tensile.Parallel.Schedule import Rectangle, subtract
+from Tensile.Parallel.Step import makeJob as makeStepJob
+from Tensile.Parallel.Step import makeStep
 from Tensile.Parallel.Types import CRASHED, FAILED, HUNG, MEASURED, Device, Job, Unit
-from Tensile.Parallel.Worker import DeviceWorker, _birthMismatch
+from Tensile.Parallel.Worker import STOP_SUFFIX, DeviceWorker, _birthMismatch
 
 pytestmark = pytest.mark.unit
 
@@ -538,3 +544,108 @@ def test_startIsTimed(makeWorker, makeJob):
     result = worker.submit(makeJob(worker.device, script)).result(LIMIT)
     assert result.startSeconds is not None
     assert 0.15 < result.startSeconds < result.outcome.seconds - 0.3
+
+
+# Sizes and solutions of tensilelite-2024/full.
+SOLUTIONS = 24
+SECOND_SIZE = "128,128,1,128"
+
+
+@pytest.fixture
+def stuckAt(recorded, tmp_path, monkeypatch):
+    """A function: solution, more settings -> job of an emulated client that stops before it.
+
+    Its first problem and the second one's solutions up to that one take no time.
+    """
+
+    def make(solution, number=0, **more):
+        step = recorded("tensilelite-2024/full")
+        step.change(**more)
+        times = [0.0] * solution + [1000.0] * (SOLUTIONS - solution)
+        settings = tmp_path / "emulator.json"
+        settings.write_text(json.dumps({"pairSeconds": {SECOND_SIZE: times, "default": 0.0}}))
+        monkeypatch.setenv("TENSILE_EMULATOR", str(settings))
+        monkeypatch.setenv("TENSILE_EMULATED_DEVICES", "1")
+        client = (sys.executable, str(ROOT / "Tensile" / "bin" / "TensileEmulatedClient"))
+        settings = parseClientArguments(["--config-file", str(step.ini), "--emulate", "1"])
+        made = makeStep(settings, client, "")
+        unit = Unit(number, 0, 3, 0, SOLUTIONS)
+        return makeStepJob(made, unit, emulated(0), tmp_path / "outputs", "")
+
+    return make
+
+
+def waitForPair(job, problem, solution):
+    """Waits until a client's log has the line of a pair."""
+    start = ("0,%d/" % problem, "%d/" % solution)
+
+    def isThere():
+        lines = Path(job.file(".log")).read_text().split("\n")[:-1]
+        fields = [line.split(",") for line in lines if line.startswith(start[0])]
+        return any(field[2].startswith(start[1]) for field in fields)
+
+    there = "problem %d, solution %d" % (problem, solution)
+    waitFor(lambda: os.path.exists(job.file(".log")) and isThere(), there)
+
+
+@pytest.mark.parametrize("solution", [0, 1, 7, 23])
+def test_shortenedClientKeepsWhatItHasFinished(makeWorker, stuckAt, solution):
+    """Ended in the middle of a row: the pairs before are measured, the others are free again."""
+    job = stuckAt(solution)
+    worker = makeWorker()
+    future = worker.submit(job)
+    waitForPair(job, *((1, solution - 1) if solution else (0, SOLUTIONS - 1)))
+    worker.shorten(job)
+    result = future.result(LIMIT)
+    assert (result.outcome.kind, result.shortened) == (MEASURED, True), result.outcome
+    assert result.outcome.message == "" and result.outcome.lastPair is None
+    rest = [Rectangle(0, 3, 0, SOLUTIONS)]
+    for one in result.pieces:
+        area = Rectangle(one.firstProblem, one.problemCount, one.firstSolution, one.solutionCount)
+        rest = [left for whole in rest for left in subtract(whole, area)]
+    begun = [Rectangle(1, 1, solution, SOLUTIONS - solution)] if solution else []
+    whole = [Rectangle(2, 1, 0, SOLUTIONS)] if solution else [Rectangle(1, 2, 0, SOLUTIONS)]
+    assert rest == begun + whole
+    assert not os.path.exists(job.file(STOP_SUFFIX))
+
+
+def test_shortenedBeforeItsFirstPair(makeWorker, stuckAt):
+    """A client that has finished nothing gives everything back, and is no failure."""
+    job = stuckAt(0, problem_start_idx="0")
+    job = replace(job, command=("sleep", "1000"))
+    worker = makeWorker()
+    future = worker.submit(job)
+    waitFor(lambda: os.path.exists(job.file(".log")), "the client's start")
+    worker.shorten(job)
+    result = future.result(LIMIT)
+    assert (result.outcome.kind, result.shortened, result.pieces) == (MEASURED, True, ())
+
+
+def test_shortenedTooLateIsWhole(makeWorker, makeJob):
+    """A client that ends by itself with everything measured was not shortened."""
+    worker = makeWorker()
+    job = makeJob(worker.device, "")
+    script = good(worker.device, job.unit.number) + 'touch "%s"\nsleep 1000\n'
+    _script(job, script % job.file(STOP_SUFFIX))
+    result = worker.submit(job).result(LIMIT)
+    assert (result.outcome.kind, result.shortened) == (MEASURED, False)
+    assert len(result.pieces) == 1
+
+
+def test_stopFileFromBeforeShortensNothing(makeWorker, makeJob):
+    """A request that came when its unit was over does not end the next try of that number."""
+    worker = makeWorker()
+    job = makeJob(worker.device, "")
+    _script(job, "sleep 0.3\n" + good(worker.device, job.unit.number))
+    worker.shorten(job)
+    assert os.path.exists(job.file(STOP_SUFFIX))
+    result = worker.submit(job).result(LIMIT)
+    assert (result.outcome.kind, result.shortened) == (MEASURED, False)
+    assertUsable(worker, makeJob)
+
+
+def test_crashIsNotAShortenedUnit(makeWorker, makeJob):
+    """A client that has died by itself when the request comes is judged as what it is."""
+    worker = makeWorker()
+    result = worker.submit(makeJob(worker.device, "kill -SEGV $$\n")).result(LIMIT)
+    assert (result.outcome.kind, result.shortened) == (CRASHED, False)

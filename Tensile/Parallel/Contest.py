@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: MIT
+"""Who wins a problem whose solutions were timed on several devices.
+
+Two GPUs of one product differ by some per cent, so cells of different devices cannot be compared
+when they are close. A split problem gets a home device. Cells of other devices that come close to
+the best one are timed again at home; their new values stand in the results file. This is repeated
+until every cell of another device is so far below the best cell of home that no difference between
+devices seen in this run could have hidden a winner. Then the greatest cell of the row is the
+winner, and it was decided by timings of one device.
+
+The margin of contention is the largest ratio between two devices that the re-timings of this step
+imply so far, and at least LEAST_MARGIN. Two devices that were compared with a third one only differ
+by the product of what was seen there. A device that no such chain joins to a row's home has its
+best cell of that row timed again, whatever its value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+from .Types import Piece
+
+LEAST_MARGIN = 1.01
+# A value that a re-timing gives may be off by this factor itself.
+NOISE = 1.005
+
+ReadCells = Callable[[Piece, int], List[Optional[float]]]
+
+
+@dataclass
+class _Row:
+    """A split problem: what was measured of it."""
+
+    pieces: List[Piece] = field(default_factory=list)
+    home: Optional[int] = None
+    asked: Set[int] = field(default_factory=set)  # solutions that home was asked to time again
+    lead: float = math.inf  # best cell of home over the best of the others: a margin up to it holds
+
+
+@dataclass(frozen=True)
+class Retiming:
+    """Solutions of a problem that one device is to time again."""
+
+    device: int
+    problem: int
+    solutions: Tuple[int, ...]
+
+
+class Contests:
+    """The split problems of one step.
+
+    Attributes:
+        ratios: (device, home) -> (least, greatest) value at home over the value on device.
+    """
+
+    def __init__(self, solutionCount: int, readCells: ReadCells) -> None:
+        """Begins without any split problem.
+
+        Args:
+            solutionCount: width of the table.
+            readCells: the values of a piece's row; None for a cell that is no result.
+        """
+        self._width = solutionCount
+        self._readCells = readCells
+        self._rows: Dict[int, _Row] = {}
+        self._open: Set[int] = set()
+        self.ratios: Dict[Tuple[int, int], Tuple[float, float]] = {}
+
+    @property
+    def margin(self) -> float:
+        """How much below the best a cell of another device may be and still contend."""
+        extremes = [max(high, 1 / low) for low, high in self.ratios.values()]
+        # One ratio may vary from problem to problem; so may those that are only implied.
+        varied = max((high / low for low, high in self.ratios.values()), default=1.0)
+        for group in relativeSpeeds(self.ratios):
+            extremes.append(varied * max(group.values()) / min(group.values()))
+        return max([LEAST_MARGIN, *(value * NOISE for value in extremes)])
+
+    @property
+    def splitProblems(self) -> List[int]:
+        """Problems that were measured on more than one device."""
+        return sorted(p for p, row in self._rows.items() if len(_devicesOf(row.pieces)) > 1)
+
+    def add(self, piece: Piece) -> None:
+        """Notes a measured piece. Whole rows are nobody's contest."""
+        if piece.solutionCount == self._width:
+            rows = [p for p in _problems(piece) if p in self._rows]
+        else:
+            rows = list(_problems(piece))
+        for problem in rows:
+            self._rows.setdefault(problem, _Row()).pieces.append(piece)
+            self._open.add(problem)
+
+    def due(self, isOpen: Callable[[int], bool], devices: Sequence[int]) -> List[Retiming]:
+        """What must be timed again now, for every split problem that is measured.
+
+        Args:
+            isOpen: whether pairs of a problem are still to come.
+            devices: those that can still measure.
+        """
+        found = []
+        undecided = set(self._open)
+        looked: Set[int] = set()
+        while undecided:
+            looked |= undecided
+            for problem in sorted(undecided):
+                if isOpen(problem):
+                    continue
+                row = self._rows[problem]
+                asked = self._contenders(problem, row, devices)
+                if asked:
+                    assert row.home is not None
+                    row.asked.update(asked)
+                    found.append(Retiming(row.home, problem, tuple(asked)))
+                else:
+                    self._open.discard(problem)
+            # What was decided under a smaller margin may be open again.
+            undecided = self._doubtful() - looked
+            self._open |= undecided
+        return found
+
+    def _doubtful(self) -> Set[int]:
+        margin = self.margin
+        return {problem for problem, row in self._rows.items() if row.lead <= margin}
+
+    def _contenders(self, problem: int, row: _Row, devices: Sequence[int]) -> List[int]:
+        """Cells of other devices that may hide a winner; empty where the row is decided."""
+        cells, first = self._cells(problem, row)
+        if row.home not in devices:
+            row.home, row.asked = _chooseHome(cells, devices), set()
+        if row.home is None:
+            return []
+        self._learn(cells, first, row.home)
+        foreign = {s: value for s, (value, device) in cells.items() if device != row.home}
+        own = [value for value, device in cells.values() if device == row.home]
+        best = max(own, default=0.0)
+        margin = self.margin
+        # A cell that was asked for already has had its chance: it stands as it is.
+        others = [value for s, value in foreign.items() if s not in row.asked]
+        row.lead = min((best / value for value in others), default=math.inf)
+        asked = {s for s, value in foreign.items() if best / value <= margin}
+        asked |= self._strangers(cells, row.home)
+        return sorted(asked - row.asked)
+
+    def _strangers(self, cells: Dict[int, Tuple[float, int]], home: int) -> Set[int]:
+        """The best cell of each device that nothing compares with home."""
+        best: Dict[int, Tuple[float, int]] = {}
+        groups = relativeSpeeds(self.ratios)
+        known = next((group for group in groups if home in group), {home: 1.0})
+        for solution, (value, device) in cells.items():
+            if device not in known:
+                best[device] = max(best.get(device, (0.0, 0)), (value, -solution))
+        return {-solution for _, solution in best.values()}
+
+    def _cells(
+        self, problem: int, row: _Row
+    ) -> Tuple[Dict[int, Tuple[float, int]], Dict[int, Tuple[float, int]]]:
+        """(valid cells as they stand now, valid cells as they were measured first)."""
+        now: Dict[int, Tuple[float, int]] = {}
+        first: Dict[int, Tuple[float, int]] = {}
+        for piece in row.pieces:
+            values = self._readCells(piece, problem)
+            for solution, value in enumerate(values, piece.firstSolution):
+                if value is None:
+                    now.pop(solution, None)
+                    continue
+                now[solution] = (value, piece.device)
+                first.setdefault(solution, now[solution])
+        return now, first
+
+    def _learn(
+        self,
+        now: Dict[int, Tuple[float, int]],
+        first: Dict[int, Tuple[float, int]],
+        home: int,
+    ) -> None:
+        """How far home and the others differ, from cells that were timed on both."""
+        for solution, (value, device) in now.items():
+            before, other = first.get(solution, (value, device))
+            if device != home or other == home:
+                continue
+            ratio = value / before
+            low, high = self.ratios.get((other, home), (math.inf, 0.0))
+            self.ratios[(other, home)] = (min(low, ratio), max(high, ratio))
+
+
+def relativeSpeeds(
+    ratios: Mapping[Tuple[int, int], Tuple[float, float]],
+) -> List[Dict[int, float]]:
+    """Devices that a chain of comparisons joins, each group with its devices' relative speeds.
+
+    Args:
+        ratios: (device, home) -> (least, greatest) value at home over value there.
+
+    Returns:
+        Per group: device -> speed, in units of one of them.
+    """
+    links: Dict[int, Dict[int, float]] = {}
+    for (device, home), (low, high) in sorted(ratios.items()):
+        ratio = math.sqrt(low * high)
+        links.setdefault(device, {})[home] = ratio
+        links.setdefault(home, {})[device] = 1 / ratio
+    groups: List[Dict[int, float]] = []
+    for start in links:
+        if any(start in group for group in groups):
+            continue
+        group = {start: 1.0}
+        reached = [start]
+        for device in reached:
+            for other, ratio in links[device].items():
+                if other not in group:
+                    group[other] = group[device] * ratio
+                    reached.append(other)
+        groups.append(group)
+    return groups
+
+
+def readValue(text: str) -> Optional[float]:
+    """A cell as a number; None where it is no result (-1, nan, absurd)."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < 9.2e18 else None
+
+
+def spans(
+    solutions: Sequence[int], pairSeconds: float, fixedSeconds: float
+) -> List[Tuple[int, int]]:
+    """Contiguous (first, count) ranges that cover the solutions, as cheaply as possible.
+
+    A client times a contiguous range; a gap is cheaper than another client where it is short.
+    """
+    ranges: List[Tuple[int, int]] = []
+    for solution in sorted(solutions):
+        if ranges:
+            first, count = ranges[-1]
+            gap = solution - (first + count)
+            if gap * pairSeconds <= fixedSeconds:
+                ranges[-1] = (first, solution - first + 1)
+                continue
+        ranges.append((solution, 1))
+    return ranges
+
+
+def _problems(piece: Piece) -> range:
+    return range(piece.firstProblem, piece.firstProblem + piece.problemCount)
+
+
+def _devicesOf(pieces: Sequence[Piece]) -> Set[int]:
+    return {piece.device for piece in pieces}
+
+
+def _chooseHome(cells: Dict[int, Tuple[float, int]], devices: Sequence[int]) -> Optional[int]:
+    """The device with most of the cells near the top: then fewest are timed again."""
+    if not devices:
+        return None
+    best = max((value for value, _ in cells.values()), default=0.0)
+    near = Counter(device for value, device in cells.values() if value * 1.1 >= best)
+    return max(devices, key=lambda device: (near.get(device, 0), -device))
