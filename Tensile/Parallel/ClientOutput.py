@@ -7,7 +7,7 @@ import math
 import os
 import re
 from dataclasses import dataclass, replace
-from typing import Iterator, Optional, Union
+from typing import Iterator, Optional, Tuple, Union
 
 _TAIL_BYTES = 1 << 14
 # A cell at or above this is an overflow, not a speed: the client prints 9.22337e+18 after a
@@ -208,10 +208,16 @@ def readPairs(path: str) -> Iterator[PairLine]:
                 message = text[len(_EXCEPTION) :].strip()
 
 
-def lastPair(path: str) -> Optional[tuple]:
-    """(problem, solution) of the last whole pair line at a log's end, as printed; None if none."""
+def lastPair(path: str) -> Optional[Tuple[int, int, float]]:
+    """The last whole pair line at a log's end; None if there is none.
+
+    Returns:
+        (problem, solution) as printed, and when the log was written last (seconds since the
+        epoch): clients flush each line.
+    """
     try:
         with open(path, "rb") as stream:
+            written = os.fstat(stream.fileno()).st_mtime
             stream.seek(0, os.SEEK_END)
             stream.seek(max(0, stream.tell() - _TAIL_BYTES))
             lines = stream.read().split(b"\n")[:-1]
@@ -220,5 +226,5 @@ def lastPair(path: str) -> Optional[tuple]:
     for line in reversed(lines):
         pair = parsePairLine(line)
         if pair is not None:
-            return pair.problem, pair.solution
+            return pair.problem, pair.solution, written
     return None

@@ -11,7 +11,7 @@ winner, and it was decided by timings of one device.
 The margin of contention is the largest ratio between two devices that the re-timings of this step
 imply so far, and at least LEAST_MARGIN. Two devices that were compared with a third one only differ
 by the product of what was seen there. A device that no such chain joins to a row's home has its
-best cell of that row timed again, whatever its value.
+best cell of that row timed again, whatever its value. A baseline (Baseline.py) joins all of them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+from .Baseline import ratioOf
 from .Types import Piece
 
 LEAST_MARGIN = 1.01
@@ -68,6 +69,7 @@ class Contests:
         self._rows: Dict[int, _Row] = {}
         self._open: Set[int] = set()
         self.ratios: Dict[Tuple[int, int], Tuple[float, float]] = {}
+        self._baseline: Dict[int, List[Optional[float]]] = {}
 
     @property
     def margin(self) -> float:
@@ -94,14 +96,33 @@ class Contests:
             self._rows.setdefault(problem, _Row()).pieces.append(piece)
             self._open.add(problem)
 
-    def due(self, isOpen: Callable[[int], bool], devices: Sequence[int]) -> List[Retiming]:
+    def addBaseline(self, piece: Piece) -> None:
+        """Compares a device's baseline with that of the first device that has one."""
+        values = self._readCells(piece, piece.firstProblem)
+        if not self._baseline and all(value is None for value in values):
+            return
+        self._baseline[piece.device] = values
+        home = next(iter(self._baseline))
+        ratio = ratioOf(self._baseline[home], values)
+        if ratio is not None and home != piece.device:
+            self._compare(piece.device, home, ratio)
+
+    def due(
+        self,
+        isOpen: Callable[[int], bool],
+        waits: Mapping[int, float],
+        pairSeconds: Callable[[int], float] = lambda problem: 0.0,
+    ) -> List[Retiming]:
         """What must be timed again now, for every split problem that is measured.
 
         Args:
             isOpen: whether pairs of a problem are still to come.
-            devices: those that can still measure.
+            waits: the devices that can still measure, and how many seconds others would wait for
+                each before it could begin.
+            pairSeconds: what a pair of a problem takes.
         """
-        found = []
+        found: List[Retiming] = []
+        waits = dict(waits)
         undecided = set(self._open)
         looked: Set[int] = set()
         while undecided:
@@ -110,10 +131,11 @@ class Contests:
                 if isOpen(problem):
                     continue
                 row = self._rows[problem]
-                asked = self._contenders(problem, row, devices)
+                asked = self._contenders(problem, row, waits, pairSeconds(problem))
                 if asked:
                     assert row.home is not None
                     row.asked.update(asked)
+                    waits[row.home] += len(asked) * pairSeconds(problem)
                     found.append(Retiming(row.home, problem, tuple(asked)))
                 else:
                     self._open.discard(problem)
@@ -126,11 +148,13 @@ class Contests:
         margin = self.margin
         return {problem for problem, row in self._rows.items() if row.lead <= margin}
 
-    def _contenders(self, problem: int, row: _Row, devices: Sequence[int]) -> List[int]:
+    def _contenders(
+        self, problem: int, row: _Row, waits: Mapping[int, float], pairSeconds: float
+    ) -> List[int]:
         """Cells of other devices that may hide a winner; empty where the row is decided."""
         cells, first = self._cells(problem, row)
-        if row.home not in devices:
-            row.home, row.asked = _chooseHome(cells, devices), set()
+        if row.home not in waits:
+            row.home, row.asked = _chooseHome(cells, waits, self.margin, pairSeconds), set()
         if row.home is None:
             return []
         self._learn(cells, first, row.home)
@@ -141,7 +165,10 @@ class Contests:
         # A cell that was asked for already has had its chance: it stands as it is.
         others = [value for s, value in foreign.items() if s not in row.asked]
         row.lead = min((best / value for value in others), default=math.inf)
-        asked = {s for s, value in foreign.items() if best / value <= margin}
+        asked = {s for s, value in foreign.items() if best / value <= margin} - row.asked
+        ahead = [s for s in asked if foreign[s] > best]
+        if ahead:  # the one in front first: beside what it does at home few may be left
+            asked = {max(ahead, key=lambda s: foreign[s])}
         asked |= self._strangers(cells, row.home)
         return sorted(asked - row.asked)
 
@@ -182,9 +209,11 @@ class Contests:
             before, other = first.get(solution, (value, device))
             if device != home or other == home:
                 continue
-            ratio = value / before
-            low, high = self.ratios.get((other, home), (math.inf, 0.0))
-            self.ratios[(other, home)] = (min(low, ratio), max(high, ratio))
+            self._compare(other, home, value / before)
+
+    def _compare(self, device: int, home: int, ratio: float) -> None:
+        low, high = self.ratios.get((device, home), (math.inf, 0.0))
+        self.ratios[(device, home)] = (min(low, ratio), max(high, ratio))
 
 
 def relativeSpeeds(
@@ -254,10 +283,21 @@ def _devicesOf(pieces: Sequence[Piece]) -> Set[int]:
     return {piece.device for piece in pieces}
 
 
-def _chooseHome(cells: Dict[int, Tuple[float, int]], devices: Sequence[int]) -> Optional[int]:
-    """The device with most of the cells near the top: then fewest are timed again."""
-    if not devices:
+def _chooseHome(
+    cells: Dict[int, Tuple[float, int]],
+    waits: Mapping[int, float],
+    margin: float,
+    pairSeconds: float,
+) -> Optional[int]:
+    """The device on which the row is decided soonest: fewest cells to time again, least to wait."""
+    if not waits:
         return None
     best = max((value for value, _ in cells.values()), default=0.0)
-    near = Counter(device for value, device in cells.values() if value * 1.1 >= best)
-    return max(devices, key=lambda device: (near.get(device, 0), -device))
+    near = Counter(device for value, device in cells.values() if value * margin >= best)
+    top = {device for value, device in cells.values() if value == best}
+
+    def seconds(device: int) -> Tuple[float, bool, int]:
+        cost = (sum(near.values()) - near.get(device, 0)) * pairSeconds
+        return waits[device] + cost, device not in top, device
+
+    return min(waits, key=seconds)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from itertools import accumulate
-from typing import Dict, List, Mapping, NamedTuple, Sequence
+from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from .ClientConfig import ClientConfig
 
@@ -30,6 +30,7 @@ INIT_SECONDS_PER_ELEMENT = 16e-9
 VALIDATION_SECONDS_PER_MAC = 65e-9
 DEFAULT_START_SECONDS = 0.2
 LEAST_START_SECONDS = 0.01
+LEAST_INIT = 0.001
 # Devices of one run are not expected to differ by more than this factor.
 PACE_LIMIT = 2.0
 # With more sizes than this, what is still running is learned from only until something is done.
@@ -86,7 +87,8 @@ class Cost:
         self._paces: Dict[int, List[float]] = {}  # device -> [measured, expected] seconds
         self._running: Dict[int, List[Part]] = {}  # device -> what its unit has finished
         self._exact: Dict[int, float] = {}  # size -> measured seconds per pair
-        self._starts: List[float] = [0.0, 0.0]  # seconds, processes
+        self._starts = _Line()  # what clients took to start, by what the model has for their data
+        self._initFactor = 1.0
         self._estimates: List[float] = []
         self._sums: List[float] = []
         self._rebuild()
@@ -130,9 +132,8 @@ class Cost:
             count: number of problems.
             seconds: from its start until it was ready for the first pair.
         """
-        self._starts[0] += max(LEAST_START_SECONDS, seconds - self._initialSeconds(first, count))
-        self._starts[1] += 1
-        self.startSeconds = self._starts[0] / self._starts[1]
+        self._starts.add(self._initialSeconds(first, count) / self._initFactor, seconds)
+        self.startSeconds, self._initFactor = self._starts.fit(LEAST_START_SECONDS, LEAST_INIT)
 
     def observe(
         self, first: int, count: int, solutions: int, seconds: float, device: int = 0
@@ -213,8 +214,9 @@ class Cost:
     def _initialSeconds(self, first: int, count: int) -> float:
         """Expected seconds of the data initialisation of a unit with these problems."""
         if count >= self._sizeCount:
-            return max(self._initial)
-        return max(self._initial[p % self._sizeCount] for p in range(first, first + count))
+            return self._initFactor * max(self._initial)
+        sizes = (p % self._sizeCount for p in range(first, first + count))
+        return self._initFactor * max(self._initial[size] for size in sizes)
 
     def _between(self, sums: Sequence[float], first: int, count: int) -> float:
         """Sum over problems, whose list repeats that of the sizes; `sums` runs over the sizes."""
@@ -224,6 +226,35 @@ class Cost:
             return rounds * sums[-1] + sums[size]
 
         return upTo(first + count) - upTo(first)
+
+
+class _Line:
+    """A straight line through points: least squares, from running sums."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._x = self._y = self._xx = self._xy = 0.0
+
+    def add(self, x: float, y: float) -> None:
+        """Adds a point."""
+        self._count += 1
+        self._x += x
+        self._y += y
+        self._xx += x * x
+        self._xy += x * y
+
+    def fit(self, least: float, leastSlope: float) -> Tuple[float, float]:
+        """(height at x = 0, slope), neither below its least; the slope is 1 where it can be and
+        the points do not tell it."""
+        x, y = self._x / self._count, self._y / self._count
+        spread = self._xx / self._count - x * x
+        if spread > 0.01 * x * x:
+            slope = (self._xy / self._count - x * y) / spread
+        else:
+            slope = 1.0
+        most = max(leastSlope, (y - least) / x) if x else 1.0
+        slope = min(max(slope, leastSlope), most)
+        return max(least, y - slope * x), slope
 
 
 class _ProblemShape:

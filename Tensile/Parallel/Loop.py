@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, List, Optional, Protocol, Sequence, Set
 
@@ -143,7 +143,8 @@ class Loop:
         Whatever ends it, no worker and no client is left.
         """
         try:
-            self._gatherUntil = time.monotonic() + GATHER_SECONDS
+            if not self._schedule.hasBaseline:  # a long step can do without
+                self._gatherUntil = time.monotonic() + GATHER_SECONDS
             self._askContests()  # what an interrupted run had not decided
             if not self._schedule.finished:
                 for device in list(self._workers):
@@ -165,11 +166,13 @@ class Loop:
     def _closeAll(self) -> None:
         """Ends idle workers politely, and those that still wait for their device at once."""
         waiting = set(self._futures.values())
-        for device, worker in self._workers.items():
-            if device in waiting:
-                worker.kill()
-            else:
-                worker.close()
+        with ThreadPoolExecutor(max(1, len(self._workers))) as pool:  # each takes its time
+            ends = [
+                pool.submit(worker.kill if device in waiting else worker.close)
+                for device, worker in self._workers.items()
+            ]
+        for end in ends:
+            end.result()
 
     def _killAll(self) -> None:
         for worker in self._workers.values():
@@ -275,9 +278,11 @@ class Loop:
 
     def _learn(self, result: UnitResult) -> None:
         unit, outcome = result.outcome.unit, result.outcome
-        if result.startSeconds is None or unit.retiming:
+        if result.startSeconds is None:
             return
         self._cost.observeStart(unit.firstProblem, unit.problemCount, result.startSeconds)
+        if unit.extra:
+            return
         seconds = outcome.seconds - result.startSeconds
         if not result.shortened:
             self._cost.observe(
@@ -294,13 +299,18 @@ class Loop:
         if self._contests is None:
             return
         for piece in result.pieces:
-            self._contests.add(piece)
+            if result.outcome.unit.baseline:
+                self._contests.addBaseline(piece)
+            else:
+                self._contests.add(piece)
         self._askContests()
 
     def _askContests(self) -> None:
         if self._contests is None:
             return
-        for retiming in self._contests.due(self._schedule.isOpen, self._schedule.devices):
+        waits = self._schedule.waits(self._secondsLeft)
+        isOpen, pairSeconds = self._schedule.isOpen, self._cost.pairSeconds
+        for retiming in self._contests.due(isOpen, waits, pairSeconds):
             pair = self._cost.pairSeconds(retiming.problem)
             fixed = self._cost.fixedSeconds(retiming.problem, 1)
             ranges = spans(retiming.solutions, pair, fixed)
@@ -317,8 +327,8 @@ class Loop:
         if self._shortened:
             return  # one at a time: what it leaves changes the others' shares
         left = {d: s for d, s in self._secondsLeft.items() if _isDivisible(self._jobs[d])}
-        known = [device for device in left if progress[device]]
-        chosen = self._schedule.tooLong(left, known)
+        begun = [device for device in left if progress[device]]
+        chosen = self._schedule.tooLong(left, begun)
         if chosen is not None:
             self._shortened.add(chosen)
             try:
@@ -336,22 +346,27 @@ class Loop:
         expected = self._cost.paceOf(device) * (total - done)
         if parts:
             return expected
-        return max(0.0, expected - max(0.0, self._working(device, job)))
+        return max(0.0, expected - max(0.0, self._working(device, job, time.time())))
 
-    def _working(self, device: int, job: Job) -> float:
-        """Seconds since a unit's client should have begun with its first pair."""
+    def _working(self, device: int, job: Job, until: float) -> float:
+        """Seconds from a client's first pair, as far as can be known, to a time of the clock."""
         fixed = self._cost.fixedSeconds(job.unit.firstProblem, job.unit.problemCount)
-        return time.time() - self._begun[device] - fixed
+        return until - self._begun[device] - fixed
 
     def _progress(self, device: int, job: Job) -> List[Part]:
         """The finished parts of a running unit, by the last line of its log."""
         pair = lastPair(job.file(".log")) if _isDivisible(job) else None
-        working = self._working(device, job)
-        if pair is None or working <= 0:
+        if pair is None:
+            return []
+        # The clock of the log's file system need not be this machine's.
+        working = self._working(device, job, min(time.time(), pair[2]))
+        if working <= 0:
             return []
         unit = job.unit
-        rows = min(unit.problemCount - 1, max(0, pair[0] - job.written))
-        columns = min(unit.solutionCount, pair[1] - job.firstColumn - unit.firstSolution + 1)
+        rows = pair[0] - job.written
+        columns = pair[1] - job.firstColumn - unit.firstSolution + 1
+        if not (0 <= rows < unit.problemCount and 0 < columns <= unit.solutionCount):
+            return []  # it only looks like a line about one of the unit's pairs
         areas = [(unit.firstProblem, rows, unit.solutionCount)] if rows else []
         areas.append((unit.firstProblem + rows, 1, columns))
         weights = [self._cost.rectangleSeconds(*area) for area in areas]
@@ -390,7 +405,7 @@ class Loop:
 
 def _isDivisible(job: Job) -> bool:
     """Whether a unit can be ended in the middle and what it has finished be kept."""
-    return job.passes == 1 and not job.whole and not job.unit.retiming
+    return job.passes == 1 and not job.whole and not job.unit.extra
 
 
 def describe(result: UnitResult, job: Job) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import DeviceConfigs, ParseArguments, Results, ResultsJoin
+from .Baseline import chooseBaseline
 from .ClientLog import writeClientLog
 from .ClientOutput import PairLine, readPairs
 from .Contest import Contests, readValue
@@ -186,7 +187,15 @@ class StepRun:
         cost = Cost(step.config)
         ordinals = [device.ordinal for device in self._devices]
         keepWhole = self._settings.keepSizesWhole or bool(keepsSizesWhole(step))
-        schedule = Schedule(self._missing(), ordinals, cost, self._folder.nextUnit, keepWhole)
+        missing = self._missing()
+        schedule = Schedule(
+            missing,
+            ordinals,
+            cost,
+            self._folder.nextUnit,
+            keepWhole,
+            None if step.whole else chooseBaseline(cost, missing, len(ordinals)),
+        )
         for piece in self._pieces:
             self._contests.add(piece)
         lockFolder = os.environ.get("TENSILE_PARALLEL_LOCK_DIR") or str(self._outputs / "locks")
@@ -252,11 +261,12 @@ class StepRun:
                 "exit": outcome.exitStatus,
                 "seconds": outcome.seconds,
                 "message": outcome.message,
-                "pieces": [asdict(piece) for piece in result.pieces],
+                "pieces": [] if outcome.unit.baseline else [asdict(p) for p in result.pieces],
             }
         )
-        self._pieces += result.pieces
-        if not outcome.unit.retiming:
+        if not outcome.unit.baseline:
+            self._pieces += result.pieces
+        if not outcome.unit.extra:
             self._pairsDone += sum(p.problemCount * p.solutionCount for p in result.pieces)
         if self._step.whole:
             self._wholeResult = result
@@ -266,7 +276,8 @@ class StepRun:
 
     def _endsStep(self, result: UnitResult) -> bool:
         """exit-on-error: the first validation failure ends everything."""
-        return bool(result.validationFailures) and self._step.config.flag("exit-on-error")
+        wrong = result.validationFailures and not result.outcome.unit.baseline
+        return bool(wrong) and self._step.config.flag("exit-on-error")
 
     def _finish(self, result: LoopResult) -> int:
         if self._step.whole:

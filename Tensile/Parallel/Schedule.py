@@ -18,7 +18,8 @@ has much left, the other's unit is shortened: its client is ended after the pair
 finished, and the rest is free again. So a wrong estimate costs little.
 
 Beside the table's pairs there are re-timings: cells of a split problem that are measured again on
-one device (see Contest.py). They are units like others, for one device only.
+one device (see Contest.py). They are units like others, for one device only. So is a baseline, the
+first unit of each device (see Baseline.py).
 
 A device is judged by what the others make of its failures: a kernel that kills every client is no
 fault of the device. What has no such witness counts against it only after many failures in a row.
@@ -34,7 +35,7 @@ from .Cost import Cost
 from .Types import Unit
 
 # What a client costs beside its pairs may be this share of its unit, if the step is long enough.
-START_SHARE = 0.1
+START_SHARE = 0.05
 # A device takes this part of its fair share of what is left: so units shrink towards the end, and
 # an estimate that was wrong is put right by what the other devices take.
 SHARE = 0.7
@@ -181,6 +182,7 @@ class _DeviceState:
     failures: int = 0  # in a row, without any progress and without a pair to blame
     refuted: int = 0  # what failed here and went well elsewhere, without any progress here since
     setAside: bool = False
+    compared: bool = False  # whether it has run the baseline
 
     def progressed(self) -> None:
         """It measured something: whatever happened before, it works."""
@@ -201,6 +203,7 @@ class Schedule:
         cost: Cost,
         firstUnit: int = 0,
         keepWhole: bool = False,
+        baseline: Optional[Rectangle] = None,
     ) -> None:
         """Starts with everything in `free` unmeasured.
 
@@ -210,6 +213,7 @@ class Schedule:
             cost: the expected times; may learn while the schedule runs.
             firstUnit: number of the first unit (a resumed step goes on counting).
             keepWhole: whether the solutions of a problem must stay on one device.
+            baseline: what each device measures first, to be compared; None for nothing.
         """
         self._cost = cost
         self._devices = {device: _DeviceState() for device in devices}
@@ -222,12 +226,18 @@ class Schedule:
         self._anything = False  # whether any pair was measured in this run
         self._deathsBefore = 0
         self._keepWhole = keepWhole
+        self._baseline = baseline
         self.givenUp: List[Tuple[Rectangle, Unit]] = []
 
     @property
     def devices(self) -> List[int]:
         """The devices that may still get units."""
         return [device for device, state in self._devices.items() if not state.setAside]
+
+    @property
+    def hasBaseline(self) -> bool:
+        """Whether each device begins with the baseline."""
+        return self._baseline is not None
 
     @property
     def running(self) -> Dict[int, Unit]:
@@ -268,6 +278,8 @@ class Schedule:
             raise ValueError("device %d already runs unit %d" % (device, state.running.number))
         if self._stopped or state.setAside:
             return None
+        if self._baseline is not None and not state.compared and self.leftOver:
+            return self._startBaseline(state, self._baseline)
         retry = self._takeRetry(device)
         taken = retry.rectangle if retry is not None else self._takeFree(device, secondsLeft)
         if taken is None:
@@ -284,6 +296,19 @@ class Schedule:
         self._nextUnit += 1
         state.running, state.retry = unit, retry
         return unit
+
+    def _startBaseline(self, state: _DeviceState, area: Rectangle) -> Unit:
+        state.compared = True
+        state.running = Unit(
+            self._nextUnit,
+            area.firstProblem,
+            area.problemCount,
+            area.firstSolution,
+            area.solutionCount,
+            baseline=True,
+        )
+        self._nextUnit += 1
+        return state.running
 
     def succeeded(self, device: int, done: Optional[Sequence[Rectangle]] = None) -> None:
         """The device's unit was measured, whole or, where it was shortened, in part.
@@ -322,6 +347,9 @@ class Schedule:
         """
         unit = self._end(device)
         rest = _without(unit, done)
+        if unit.baseline:  # nothing depends on it, and its pairs have their turn
+            self._devices[device].failures += 1
+            return []
         if unit.retiming:
             return self._failedRetiming(unit, device, rest)
         progress = sum(r.pairs for r in rest) < unit.pairs
@@ -344,23 +372,41 @@ class Schedule:
             return
         self._retries += [_Retry(r, 1, onlyDevice=device, retiming=True) for r in rectangles]
 
+    def waits(self, secondsLeft: Mapping[int, float]) -> Dict[int, float]:
+        """How long a re-timing would have to wait on each device, if that would keep others waiting.
+
+        As long as there is other work, nobody waits for a re-timing.
+        """
+        waits = {device: 0.0 for device in self.devices}
+        if self._free:
+            return waits
+        for device, unit in self.running.items():
+            if device in waits:
+                waits[device] = secondsLeft.get(device, self._seconds([rectangleOf(unit)]))
+        for retry in self._retries:
+            if retry.onlyDevice in waits:
+                waits[retry.onlyDevice] += self._cost.startSeconds
+                waits[retry.onlyDevice] += self._seconds([retry.rectangle])
+        return waits
+
     def isOpen(self, problem: int) -> bool:
         """Whether pairs of a problem are still to come."""
         areas = self._free + [retry.rectangle for retry in self._retries]
-        areas += [rectangleOf(unit) for unit in self.running.values()]
+        areas += [rectangleOf(unit) for unit in self.running.values() if not unit.baseline]
         return any(area.firstProblem <= problem < area.endProblem for area in areas)
 
-    def tooLong(
-        self, secondsLeft: Mapping[int, float], known: Collection[int] = ()
-    ) -> Optional[int]:
+    def tooLong(self, secondsLeft: Mapping[int, float], begun: Collection[int]) -> Optional[int]:
         """The device whose unit should be shortened: the others would wait for it.
+
+        Only one that has finished a pair: so its end is more than a guess, and whatever else is
+        wrong, each client that is ended early has measured something.
 
         Args:
             secondsLeft: how long each running unit is expected to take still.
-            known: the devices of which that is measured, by the pairs that were finished.
+            begun: the devices whose units have finished pairs.
         """
         running = self.running
-        able = [d for d in secondsLeft if d in running and self._canShorten(running[d])]
+        able = [d for d in begun if d in running and self._canShorten(running[d])]
         if self._stopped or not able:
             return None
         device = max(able, key=lambda d: secondsLeft[d])
@@ -369,8 +415,6 @@ class Schedule:
         # What is taken away costs a start, and perhaps a re-timing, beside the pair that is lost.
         least = SHORTEN_ABOVE * (restart + self._cost.pairSeconds(last))
         if self._free or len(running) == len(self.devices):
-            if device not in known:
-                return None
             together = self._seconds(self._free) + sum(secondsLeft.values())
             least += LONGER_THAN_OTHERS * together / len(self.devices)
         return device if secondsLeft[device] > least else None
@@ -402,7 +446,7 @@ class Schedule:
         return unit
 
     def _canShorten(self, unit: Unit) -> bool:
-        return not unit.retiming and (unit.problemCount > 1 or not self._keepWhole)
+        return not unit.extra and (unit.problemCount > 1 or not self._keepWhole)
 
     def _failedRetiming(
         self, unit: Unit, device: int, rest: Sequence[Rectangle]

@@ -106,15 +106,8 @@ class StepReport:
     def add(self, result: UnitResult) -> None:
         """Adds a unit."""
         outcome, unit = result.outcome, result.outcome.unit
-        pairs = sum(p.problemCount * p.solutionCount for p in result.pieces)
-        self._pieces += result.pieces
-        self._validationFailures += result.validationFailures
-        if unit.retiming:
-            self._retimed += pairs  # counted once, where they were measured first
-        else:
-            self._counts["measured"] += pairs - result.rejected - result.failedPairs
-            self._counts["rejected"] += result.rejected
-            self._counts["failed"] += result.failedPairs
+        if not unit.baseline:
+            self._count(result)
         self._busy[outcome.device] = self._busy.get(outcome.device, 0.0) + outcome.seconds
         self._data["units"].append(
             {
@@ -124,6 +117,7 @@ class StepReport:
                 "solutions": [unit.firstSolution, unit.solutionCount],
                 "attempt": unit.attempt,
                 "retiming": unit.retiming,
+                "baseline": unit.baseline,
                 "shortened": result.shortened,
                 "kind": outcome.kind,
                 "exit": outcome.exitStatus,
@@ -132,9 +126,25 @@ class StepReport:
                 "ended": outcome.ended,
             }
         )
+
+    def _count(self, result: UnitResult) -> None:
+        pairs = sum(p.problemCount * p.solutionCount for p in result.pieces)
+        self._pieces += result.pieces
+        self._validationFailures += result.validationFailures
+        if result.outcome.unit.retiming:
+            self._retimed += pairs  # counted once, where they were measured first
+        else:
+            self._counts["measured"] += pairs - result.rejected - result.failedPairs
+            self._counts["rejected"] += result.rejected
+            self._counts["failed"] += result.failedPairs
         for failure in result.failures:
             self._listFailure(
-                FAILED, outcome.device, failure.problem, failure.solution, failure.message, ""
+                FAILED,
+                result.outcome.device,
+                failure.problem,
+                failure.solution,
+                failure.message,
+                "",
             )
 
     def finish(self, loop: LoopResult, join: Optional[JoinReport], status: int) -> None:

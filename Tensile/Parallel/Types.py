@@ -60,6 +60,7 @@ class Unit:
         solutionCount: how many solutions, at least 1.
         attempt: 1 for the first try.
         retiming: whether its cells were measured before, on another device (Contest.py).
+        baseline: whether its values are only compared with other devices' (Baseline.py).
     """
 
     number: int
@@ -69,6 +70,12 @@ class Unit:
     solutionCount: int
     attempt: int = 1
     retiming: bool = False
+    baseline: bool = False
+
+    @property
+    def extra(self) -> bool:
+        """Whether it measures what belongs to other units."""
+        return self.retiming or self.baseline
 
     def __post_init__(self) -> None:
         if self.firstProblem < 0 or self.firstSolution < 0:

@@ -2,13 +2,14 @@
 """Reading what the client prints, from recorded runs of real clients and from noise."""
 
 import math
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from Tensile.Parallel.ClientOutput import parsePairLine, readPairs
+from Tensile.Parallel.ClientOutput import lastPair, parsePairLine, readPairs
 
 pytestmark = pytest.mark.unit
 
@@ -157,3 +158,17 @@ def test_anythingThatStartsLikeAPairIsReadWithoutAnException(parts):
     """Neither are lines trusted that start as a pair does."""
     parsePairLine('0,0/5,1/23,Op,"(1,2)",' + "".join(parts))
     parsePairLine("0,0/5,1/23," + "".join(parts))
+
+
+def test_theLastPairOfALogThatGrows(tmp_path):
+    """It is the last whole line about a pair, and the time is that of the last write."""
+    log = DATA / "tensilelite-2024" / "full" / "stdout.txt"
+    lines = [line for line in log.read_bytes().splitlines(True) if parsePairLine(line)]
+    path = tmp_path / "log"
+    path.write_bytes(b"noise\n")
+    assert lastPair(str(path)) is None and lastPair(str(tmp_path / "none")) is None
+    for count in (1, 2, 5):
+        path.write_bytes(b"noise\n" + b"".join(lines[:count]) + lines[count][:20])
+        os.utime(path, (1000.0, 1000.0 + count))
+        pair = parsePairLine(lines[count - 1])
+        assert lastPair(str(path)) == (pair.problem, pair.solution, 1000.0 + count)

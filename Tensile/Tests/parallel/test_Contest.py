@@ -41,7 +41,7 @@ class Machine:
     def decide(self, devices, isOpen=lambda problem: False):
         """Times again what is due until nothing is; returns the greatest cell of each row."""
         for _ in range(50):
-            due = self.contests.due(isOpen, devices)
+            due = self.contests.due(isOpen, dict.fromkeys(devices, 0.0))
             if not due:
                 break
             for retiming in due:
@@ -128,13 +128,13 @@ def test_rowsDecidedUnderASmallerMarginAreDecidedAgain():
     for problem in (0, 1):
         contests.add(piece(0, 0, 1, problem))
         contests.add(piece(1, 1, 2, problem))
-        due = contests.due(lambda other: False, [0, 1])
+        due = contests.due(lambda other: False, {0: 0.0, 1: 0.0})
         while due:
             for retiming in due:
                 assert retiming.device == 0 and len(retiming.solutions) == 1
                 asked.append((retiming.problem, *retiming.solutions))
                 contests.add(piece(0, retiming.solutions[0], 1, retiming.problem))
-            due = contests.due(lambda other: False, [0, 1])
+            due = contests.due(lambda other: False, {0: 0.0, 1: 0.0})
     assert asked == [(0, 1), (1, 1), (0, 2)]
 
 
@@ -163,7 +163,7 @@ def test_openRowsWait():
     """Nothing is timed again before the row's last pair is there."""
     machine = Machine({0: 1.0, 1: 1.0}, [1.0, 1.0])
     machine.measure(0, 0, 1)
-    assert machine.contests.due(lambda problem: True, [0, 1]) == []
+    assert machine.contests.due(lambda problem: True, {0: 0.0, 1: 0.0}) == []
 
 
 def test_homeThatIsLostIsReplaced():
@@ -171,7 +171,7 @@ def test_homeThatIsLostIsReplaced():
     machine = Machine({0: 1.0, 1: 0.97, 2: 1.0}, [1.00, 1.02, 0.99])
     for device in range(3):
         machine.measure(device, device, 1)
-    first = machine.contests.due(lambda problem: False, [0, 1, 2])[0]
+    first = machine.contests.due(lambda problem: False, {0: 0.0, 1: 0.0, 2: 0.0})[0]
     left = [device for device in range(3) if device != first.device]
     assert machine.decide(left) == [1]
 
@@ -181,8 +181,8 @@ def test_pairIsAskedForOnce():
     machine = Machine({0: 1.0, 1: 1.0}, [1.0, 1.0])
     machine.measure(0, 0, 1)
     machine.measure(1, 1, 1)
-    assert machine.contests.due(lambda problem: False, [0, 1])
-    assert machine.contests.due(lambda problem: False, [0, 1]) == []
+    assert machine.contests.due(lambda problem: False, {0: 0.0, 1: 0.0})
+    assert machine.contests.due(lambda problem: False, {0: 0.0, 1: 0.0}) == []
 
 
 @pytest.mark.parametrize("text", ["-1", "0", "nan", "-nan", "inf", "9223372036854775808", ""])

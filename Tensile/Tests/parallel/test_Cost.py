@@ -228,9 +228,34 @@ def test_learnsTheStart(makeCost):
     assert cost.startSeconds == pytest.approx(2.0)
     cost.observeStart(0, 2, data + 4.0)
     assert cost.startSeconds == pytest.approx(3.0)
-    for _ in range(100):
+    for _ in range(1000):
         cost.observeStart(0, 1, 0.0)
     assert 0 < cost.startSeconds < 0.1
+
+
+@given(st.floats(0.02, 5.0), st.floats(0.01, 3.0))
+@settings(deadline=None)
+def test_learnsWhatDataTakes(makeCost, start, factor):
+    """What initialising takes is learned beside the start from clients with data of other sizes."""
+    sizes = [(8192, 8192, 1, 8192), (4096, 4096, 1, 4096), (64, 64, 1, 64)]
+    model = makeCost(sizes)
+    data = [model.fixedSeconds(at, 1) - model.startSeconds for at in range(3)]
+    cost = makeCost(sizes)
+    for at in (2, 0, 1):
+        cost.observeStart(at, 1, start + factor * data[at])
+    assert cost.startSeconds == pytest.approx(start, rel=1e-3)
+    for at in range(3):
+        assert cost.fixedSeconds(at, 1) == pytest.approx(start + factor * data[at], rel=1e-3)
+
+
+def test_startThatIsShorterThanItsData(makeCost):
+    """One client that started sooner than the model's data alone: then its data takes less."""
+    cost = makeCost([(8192, 8192, 1, 8192), (64, 64, 1, 64)])
+    cost.observeStart(0, 1, 0.2)
+    assert cost.fixedSeconds(0, 1) == pytest.approx(0.2, rel=0.1)
+    cost.observeStart(1, 1, 0.2)
+    for at in range(2):
+        assert cost.fixedSeconds(at, 1) == pytest.approx(0.2, rel=0.1)
 
 
 def test_oddIdentifiers(makeCost):

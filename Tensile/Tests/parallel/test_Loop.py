@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: MIT
 """The loop with fake workers: every kind of end, at every place where it can come."""
 
+import time
 from concurrent.futures import Future
 
 import pytest
 
 from Tensile.Parallel import Loop as LoopModule
-from Tensile.Parallel.Contest import Contests
+from Tensile.Parallel.Contest import Contests, relativeSpeeds
 from Tensile.Parallel.Errors import RunError
 from Tensile.Parallel.Loop import STARTS_PER_WORKER, Loop, describe
-from Tensile.Parallel.Schedule import FAILURES_PER_DEVICE, Rectangle, Schedule
+from Tensile.Parallel.Schedule import FAILURES_PER_DEVICE, Rectangle, Schedule, rectangleOf
 from Tensile.Parallel.Types import (
     CRASHED,
     FAILED,
@@ -162,10 +163,19 @@ class Run:
     """A loop over a table, with its script, and what it left."""
 
     def __init__(
-        self, script, devices=2, problems=8, solutions=3, onResult=None, seconds=1.0, **more
+        self,
+        script,
+        devices=2,
+        problems=8,
+        solutions=3,
+        onResult=None,
+        seconds=1.0,
+        baseline=None,
+        **more,
     ):
         self.cost = FakeCost(seconds)
-        self.schedule = Schedule([Rectangle(0, problems, 0, solutions)], range(devices), self.cost)
+        whole = Rectangle(0, problems, 0, solutions)
+        self.schedule = Schedule([whole], range(devices), self.cost, baseline=baseline)
         self.table = {(p, s) for p in range(problems) for s in range(solutions)}
         self.workers = [FakeWorker(n, script) for n in range(devices)]
         self.journal = []
@@ -196,7 +206,7 @@ class Run:
             Rectangle(p.firstProblem, p.problemCount, p.firstSolution, p.solutionCount)
             for one in result.results
             for p in one.pieces
-            if not one.outcome.unit.retiming
+            if not one.outcome.unit.extra
         ]
         areas += [lost.rectangle for lost in result.lost] + result.leftOver
         return sorted(
@@ -507,8 +517,14 @@ def shortened(device, unit, pairs):
     return UnitResult(outcome, tuple(pieces), startSeconds=1.0, shortened=True)
 
 
+@pytest.fixture
+def firstPairsDone(monkeypatch):
+    """The log of every unit that runs tells of its first pair."""
+    monkeypatch.setattr(LoopModule, "lastPair", lambda path: (0, 0, time.time()))
+
+
 @pytest.mark.parametrize("pairs", [0, 1, 3, 4])
-def test_shortenedUnitsRestGoesToAnother(pairs):
+def test_shortenedUnitsRestGoesToAnother(firstPairsDone, pairs):
     """A unit that all wait for is shortened once; what it did counts, another does of the rest."""
 
     def unit(device, unit):
@@ -528,7 +544,24 @@ def test_shortenedUnitsRestGoesToAnother(pairs):
     assert [one.outcome.kind for one in cut] == [MEASURED]
 
 
-def test_learnsFromAShortenedRow():
+def test_unitWithoutProgressIsLeftAlone():
+    """A client that has measured nothing is not ended early: that could go on for ever."""
+    asked = []
+
+    def tick(running):
+        asked.append(running)
+        if len(asked) == 50:
+            run.workers[0].pending.set_result(measured(0, run.workers[0].jobs[-1].unit))
+
+    def unit(device, unit):
+        return RUNS if unit.number == 0 else None
+
+    run = Run(Script(unit=unit), problems=12, seconds=86400.0, onTick=tick)
+    result = run.run()
+    assert run.workers[0].shortened == [] and not result.leftOver
+
+
+def test_learnsFromAShortenedRow(firstPairsDone):
     """A row that was ended early tells what its pairs take, the lost one counted as half."""
 
     def unit(device, unit):
@@ -542,7 +575,7 @@ def test_learnsFromAShortenedRow():
     assert told == [(unit.firstProblem, 1, 4, pytest.approx(4.0 * 4 / 4.5), 0)]
 
 
-def test_stopRequestThatComesTooLate():
+def test_stopRequestThatComesTooLate(firstPairsDone):
     """A unit that ends before it could be shortened is measured whole."""
 
     def unit(device, unit):
@@ -573,7 +606,8 @@ class SplitRun(Run):
         cells = {}
         for one in result.results:
             for made in one.pieces:
-                cells.update(enumerate(self.read(made, 0), made.firstSolution))
+                if not one.outcome.unit.baseline:
+                    cells.update(enumerate(self.read(made, 0), made.firstSolution))
         return max(cells, key=lambda s: cells[s])
 
     @property
@@ -595,6 +629,38 @@ def test_contendersAreTimedAtHome(factors):
     assert run.winner(result) == run.best
     # What is timed again, at a device's own pace, tells the model nothing.
     assert len(run.cost.observed) == len(result.results) - len(retimings(result))
+
+
+def test_baselineComparesAllDevicesFirst():
+    """Each device begins with the same pairs; what they show is compared, and nothing else."""
+    factors = (1.0, 0.97, 1.05)
+    area = Rectangle(0, 1, 5, 3)
+    run = SplitRun(Script(), factors, baseline=area)
+    result = run.run()
+    for worker in run.workers:
+        first, *others = [job.unit for job in worker.jobs]
+        assert first.baseline and rectangleOf(first) == area
+        assert not any(unit.baseline for unit in others)
+    (speeds,) = relativeSpeeds(run.contests.ratios)
+    for device in (1, 2):
+        assert speeds[device] / speeds[0] == pytest.approx(factors[device] / factors[0])
+    # The model learns the start of its client, but not the time of its pairs.
+    assert len(run.cost.starts) == len(result.results)
+    extra = [one for one in result.results if one.outcome.unit.extra]
+    assert len(run.cost.observed) == len(result.results) - len(extra)
+    assert run.winner(result) == run.best
+
+
+def test_failedBaselineLosesNothing():
+    """Where the baseline's client dies, nothing is lost, and rows are decided all the same."""
+
+    def unit(device, unit):
+        return broken(device, unit) if unit.baseline else None
+
+    run = SplitRun(Script(unit=unit), baseline=Rectangle(0, 1, 0, 2))
+    result = run.run()
+    assert not (result.lost or result.leftOver or result.devicesLost)
+    assert run.winner(result) == run.best
 
 
 def test_failedRetimingLosesNothing():

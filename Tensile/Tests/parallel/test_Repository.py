@@ -32,7 +32,7 @@ ORDER = """
     __main__ Run ParallelClient
     StepReport StepFolder Step Loop Worker
     HostRun Host Report DeviceConfigs ParseArguments DeviceList
-    Schedule Contest Cost
+    Contest Baseline Schedule Cost
     Outcomes ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig

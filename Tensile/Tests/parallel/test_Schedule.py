@@ -146,8 +146,20 @@ class ScheduleMachine(RuleBasedStateMachine):
         startSeconds=st.floats(0, 50),
         learned=st.booleans(),
         keepWhole=st.booleans(),
+        compared=st.booleans(),
     )
-    def begin(self, problems, solutions, devices, holes, weights, startSeconds, learned, keepWhole):
+    def begin(
+        self,
+        problems,
+        solutions,
+        devices,
+        holes,
+        weights,
+        startSeconds,
+        learned,
+        keepWhole,
+        compared,
+    ):
         free = [Rectangle(0, problems, 0, solutions)]
         self.whole = free[0]
         for hole in holes:  # measured by an earlier run
@@ -159,7 +171,11 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.numbers = set()
         self.retimed = []  # (device, rectangle) that is to be measured again
         cost = FakeCost(weights, startSeconds, learned)
-        self.schedule = Schedule(free, range(devices), cost, keepWhole=keepWhole)
+        self.baseline = Rectangle(0, 1, 0, 1) if compared else None
+        self.compared = set()  # devices that have begun their baseline
+        self.schedule = Schedule(
+            free, range(devices), cost, keepWhole=keepWhole, baseline=self.baseline
+        )
 
     def busy(self):
         return sorted(self.schedule.running)
@@ -182,6 +198,13 @@ class ScheduleMachine(RuleBasedStateMachine):
         assert unit.number not in self.numbers
         self.numbers.add(unit.number)
         assert self.schedule.running[device] == unit
+        if unit.baseline:
+            # Once, before anything else, and it takes nothing from the table.
+            assert rectangleOf(unit) == self.baseline and device not in self.compared
+            self.compared.add(device)
+            assert self.schedule.leftOver == before
+            return
+        assert self.baseline is None or device in self.compared or not before
         if unit.retiming:
             # Asked for, by this device, and it takes nothing from the table.
             self.retimed.remove((device, rectangleOf(unit)))
@@ -196,7 +219,7 @@ class ScheduleMachine(RuleBasedStateMachine):
 
     def _succeed(self, device):
         unit = self.schedule.running[device]
-        if not unit.retiming:
+        if not unit.extra:
             self.done |= set(cells(rectangleOf(unit)))
         self.schedule.succeeded(device)
 
@@ -213,17 +236,17 @@ class ScheduleMachine(RuleBasedStateMachine):
         assert device not in self.schedule.running
 
     def dividable(self):
-        return [d for d, unit in sorted(self.schedule.running.items()) if not unit.retiming]
+        return [d for d, unit in sorted(self.schedule.running.items()) if not unit.extra]
 
     @rule(data=st.data())
     def askTooLong(self, data):
-        """What is to be shortened runs, is no re-timing, and can be cut at all."""
+        """What is to be shortened runs, is part of the table, and can be cut at all."""
         left = {d: data.draw(st.floats(0, 1e6)) for d in self.busy()}
-        known = [d for d in left if data.draw(st.booleans())]
-        chosen = self.schedule.tooLong(left, known)
+        begun = [d for d in left if data.draw(st.booleans())]
+        chosen = self.schedule.tooLong(left, begun)
         if chosen is not None:
-            unit = self.schedule.running[chosen]
-            assert not unit.retiming and left[chosen] == max(left[d] for d in self.dividable())
+            able = [d for d in self.dividable() if d in begun]
+            assert chosen in able and left[chosen] == max(left[d] for d in able)
 
     @precondition(lambda self: self.schedule.devices and self.done)
     @rule(data=st.data())
@@ -252,6 +275,11 @@ class ScheduleMachine(RuleBasedStateMachine):
 
     def _fail(self, device, unit, done, deadPair):
         left = set(cells(rectangleOf(unit))) - set(cells(*done))
+        if unit.baseline:
+            given, over = list(self.schedule.givenUp), self.schedule.leftOver
+            assert self.schedule.failed(device, done, deadPair) == []
+            assert (self.schedule.givenUp, self.schedule.leftOver) == (given, over)
+            return
         if unit.retiming:
             self._failRetiming(device, unit, done, deadPair, left)
             return
@@ -304,7 +332,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         places += cells(*self.schedule.leftOver)
         places += cells(*(rectangle for rectangle, _ in self.schedule.givenUp))
         running = self.schedule.running.values()
-        places += cells(*(rectangleOf(unit) for unit in running if not unit.retiming))
+        places += cells(*(rectangleOf(unit) for unit in running if not unit.extra))
         assert len(places) == len(set(places)), "a pair is in two places"
         assert set(places) == self.table, "a pair is lost"
 
@@ -324,7 +352,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         """Whatever happened so far: with failures from here on, too, the run comes to an end."""
         if not hasattr(self, "schedule"):
             return
-        bound = 40 + 10 * len(self.table) ** 2 + 4 * len(self.retimed)
+        bound = 50 + 10 * len(self.table) ** 2 + 4 * len(self.retimed)
         turn = 0
         while not self.schedule.finished:
             for device in self.idle():
@@ -761,7 +789,8 @@ def twoUnits(cost, problems=40, solutions=1, keepWhole=False):
 def test_idleDeviceHasALongUnitShortened():
     """Nobody waits for another's long unit; its rest is free, and the idle device takes of it."""
     schedule, unit = twoUnits(FakeCost([1.0], startSeconds=0.5))
-    assert schedule.tooLong({0: 30.0}) == 0
+    assert schedule.tooLong({0: 30.0}, []) is None  # it has yet to measure its first pair
+    assert schedule.tooLong({0: 30.0}, [0]) == 0
     schedule.succeeded(0, [Rectangle(0, 10, 0, 1)])
     assert cells(*schedule.leftOver) == cells(Rectangle(10, 30, 0, 1))
     assert schedule.next(1) is not None
@@ -770,8 +799,8 @@ def test_idleDeviceHasALongUnitShortened():
 def test_smallRestsAreNotShortened():
     """Where the rest costs less than what a new client would, it is left alone."""
     schedule, _ = twoUnits(FakeCost([1.0], startSeconds=5.0))
-    assert schedule.tooLong({0: 17.0}) is None  # three times (a start and a pair): 18
-    assert schedule.tooLong({0: 19.0}) == 0
+    assert schedule.tooLong({0: 17.0}, [0]) is None  # three times (a start and a pair): 18
+    assert schedule.tooLong({0: 19.0}, [0]) == 0
 
 
 def test_longUnitIsShortenedBeforeAnyoneIsIdle():
@@ -780,7 +809,7 @@ def test_longUnitIsShortenedBeforeAnyoneIsIdle():
     for device in (0, 1):
         schedule.next(device)
     assert schedule.leftOver
-    assert schedule.tooLong({0: 500.0, 1: 1.0}) is None  # only a guess
+    assert schedule.tooLong({0: 500.0, 1: 1.0}, [1]) is None  # only a guess
     assert schedule.tooLong({0: 500.0, 1: 1.0}, [0]) == 0
     assert schedule.tooLong({0: 20.0, 1: 20.0}, [0, 1]) is None
 

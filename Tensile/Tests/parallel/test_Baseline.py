@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""The pairs that every device measures first: short, few, and only where that is cheap."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from Tensile.Parallel.Baseline import (
+    BASELINE_PAIRS,
+    BASELINE_SHARE,
+    PAIR_SECONDS,
+    chooseBaseline,
+    ratioOf,
+)
+from Tensile.Parallel.Schedule import Rectangle
+
+pytestmark = pytest.mark.unit
+
+
+class FakeCost:
+    """Seconds per pair from a list; a client takes 0.2 s to start."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def pairSeconds(self, problem):
+        return self.seconds[problem]
+
+    def rectangleSeconds(self, first, count, solutions):
+        return solutions * sum(self.seconds[first : first + count])
+
+    def fixedSeconds(self, first, count):
+        return 0.2
+
+
+areas = st.lists(
+    st.builds(Rectangle, st.integers(0, 5), st.just(1), st.integers(0, 9), st.integers(1, 30)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(areas, st.lists(st.floats(1e-6, 100), min_size=6, max_size=6), st.integers(1, 8))
+def test_baselineIsCheapAndPartOfTheStep(areas, seconds, devices):
+    """It costs no more than its share, holds pairs of the step only, and no more than a few."""
+    cost = FakeCost(seconds)
+    chosen = chooseBaseline(cost, areas, devices)
+    if chosen is None:
+        return
+    assert devices > 1 and 1 <= chosen.pairs <= BASELINE_PAIRS and chosen.problemCount == 1
+    whole = sum(cost.rectangleSeconds(a.firstProblem, 1, a.solutionCount) for a in areas)
+    takes = 0.2 + cost.rectangleSeconds(chosen.firstProblem, 1, chosen.solutionCount)
+    assert takes <= BASELINE_SHARE * whole / devices
+    assert any(
+        area.firstProblem == chosen.firstProblem
+        and area.holds((chosen.firstProblem, chosen.firstSolution))
+        and area.endSolution >= chosen.endSolution
+        for area in areas
+    )
+
+
+def test_longestShortPair():
+    """Of the problems with short pairs the longest, which says most; not the shortest of all."""
+    seconds = [0.5, PAIR_SECONDS / 2, PAIR_SECONDS, PAIR_SECONDS * 1.1, 0.001]
+    table = Rectangle(0, 5, 0, 1000)
+    assert chooseBaseline(FakeCost(seconds), [table], 4) == Rectangle(2, 1, 0, BASELINE_PAIRS)
+
+
+def test_longPairsOnly():
+    """Where all pairs are long it is one pair of the shortest problem."""
+    table = Rectangle(0, 3, 0, 1000)
+    assert chooseBaseline(FakeCost([3.0, 1.0, 2.0]), [table], 4) == Rectangle(1, 1, 0, 1)
+
+
+@pytest.mark.parametrize("areas", [[], [Rectangle(0, 1, 0, 3)]])
+def test_shortStepsHaveNone(areas):
+    """A step that is short beside a client's start, or is done, has no baseline."""
+    assert chooseBaseline(FakeCost([0.01]), areas, 2) is None
+
+
+def test_oneDeviceHasNone():
+    """One device has nothing to be compared with."""
+    assert chooseBaseline(FakeCost([0.01]), [Rectangle(0, 1, 0, 10**6)], 1) is None
+
+
+def test_ratioIsTheMedianOfValidPairs():
+    """One pair that was disturbed, or is no result, does not count."""
+    assert ratioOf([10.0, 20.0, 30.0], [5.0, 10.0, 1.0]) == 2.0
+    assert ratioOf([None, 20.0], [1.0, 10.0]) == 2.0
+    assert ratioOf([None, 20.0], [1.0, None]) is None
