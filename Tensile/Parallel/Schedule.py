@@ -373,7 +373,7 @@ class Schedule:
         self._retries += [_Retry(r, 1, onlyDevice=device, retiming=True) for r in rectangles]
 
     def waits(self, secondsLeft: Mapping[int, float]) -> Dict[int, float]:
-        """How long a re-timing would have to wait on each device, if that would keep others waiting.
+        """How long a re-timing would have to wait on each device, if others would wait for it.
 
         As long as there is other work, nobody waits for a re-timing.
         """

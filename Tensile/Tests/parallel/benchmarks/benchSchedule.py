@@ -2,13 +2,14 @@
 """How close a step comes to the bound: serial, a static split, and the parallel client.
 
     python Tensile/Tests/parallel/benchmarks/benchSchedule.py [--devices 8] [--seconds 60]
-        [--workloads equal,growing] [--strategies ours,static]
+        [--workloads equal,growing] [--measure serial,static]
 
 Emulated devices whose pairs take prescribed wall times; a client's start takes 0.2 s. The bound is
 max(sum of pair times / devices, longest pair). The wall time is that of the whole command, with
 its start, its workers' start and the writing of the results file. Every run's results file is
-compared with that of one serial client. A static split is what a list cut into contiguous parts of
-equal length gives: it is computed, not run: one client's start per device and its part's pairs.
+compared with that of one serial client. "serial" is one client that does all; "static" is a list
+that is cut into contiguous parts of equal length, one client each. Both are computed (the starts
+and the pairs) unless --measure has them run.
 """
 
 from __future__ import annotations
@@ -122,15 +123,18 @@ class Setup:
         each = [self.pairs[_text(size)] for size in self.load.sizes]
         return max(sum(each) * self.load.solutions / self._speed(), max(each))
 
-    @property
-    def static(self) -> float:
-        """Seconds of a contiguous split into parts of equal length."""
-        count = len(self.load.sizes)
-        size = -(-count // self.devices)
+    def parts(self, count: int) -> List[range]:
+        """The problems, cut into contiguous parts of equal length."""
+        problems = len(self.load.sizes)
+        size = -(-problems // count)
+        parts = [range(at * size, min(problems, (at + 1) * size)) for at in range(count)]
+        return [part for part in parts if part]
+
+    def clients(self, count: int) -> float:
+        """Seconds of so many clients at once, each with its part of the problems."""
         walls = []
-        for device in range(self.devices):
-            part = self.load.sizes[device * size : (device + 1) * size]
-            work = sum(self.pairs[_text(s)] for s in part) * self.load.solutions
+        for device, part in enumerate(self.parts(count)):
+            work = sum(self.pairs[_text(self.load.sizes[at])] for at in part) * self.load.solutions
             walls.append(START_SECONDS + work * self.load.slowness.get(str(device), 1.0))
         return max(walls)
 
@@ -193,10 +197,30 @@ def run(setup: Setup, *options: str) -> Tuple[float, dict]:
     return wall, report
 
 
+def runClients(setup: Setup, count: int) -> float:
+    """Runs so many clients at once, each with its part of the problems; returns wall seconds."""
+    environment = {**os.environ, "TENSILE_EMULATOR": str(setup.settings)}
+    environment["TENSILE_EMULATED_DEVICES"] = str(count)
+    environment["TENSILE_PARALLEL_LOCK_DIR"] = str(setup.folder)
+    begun = time.monotonic()
+    running = []
+    for device, part in enumerate(setup.parts(count)):
+        command = [sys.executable, str(SCRIPTS / "TensileEmulatedClient")]
+        command += ["--config-file", str(setup.ini)]
+        command += ["--results-file", str(setup.folder / ("part_%d.csv" % device))]
+        command += ["--problem-start-idx", str(part[0]), "--num-problems", str(len(part))]
+        environment["HIP_VISIBLE_DEVICES"] = str(device)
+        running.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
+    if any([client.wait() for client in running]):
+        raise SystemExit("a client failed")
+    return time.monotonic() - begun
+
+
 def serialResults(setup: Setup) -> bytes:
     """What one client would have written; its pairs take no time here."""
     results = setup.folder / "serial.csv"
     environment = {k: v for k, v in os.environ.items() if k != "TENSILE_EMULATOR"}
+    environment["TENSILE_PARALLEL_LOCK_DIR"] = str(setup.folder)
     command = [sys.executable, str(SCRIPTS / "TensileEmulatedClient")]
     command += ["--config-file", str(setup.ini), "--results-file", str(results)]
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
@@ -231,15 +255,19 @@ def main() -> None:
     parser.add_argument("--devices", default="8", help="numbers of devices, such as 1,2,4,8,16")
     parser.add_argument("--seconds", type=float, default=60.0, help="work per device")
     parser.add_argument("--workloads", default="", help="beginnings of their names")
+    parser.add_argument("--measure", default="", help="run serial or static, or both, too")
     parser.add_argument("--factors", default="", help="device factors, such as 1.00,0.97,1.05,0.93")
     options = parser.parse_args()
     wanted = [word for word in options.workloads.split(",") if word]
     print(
         "%d cores; %g s of work per device; bound / wall" % (os.cpu_count() or 0, options.seconds)
     )
-    print("%-28s %7s %7s %7s  %s" % ("workload", "devices", "static", "ours", "losses of ours"))
-    for name, load in workloads().items():
-        if wanted and not any(name.startswith(word) for word in wanted):
+    if options.measure:
+        print("run, not computed: %s" % options.measure)
+    head = ("workload", "devices", "serial", "static", "ours", "losses of ours")
+    print("%-28s %7s %7s %7s %7s  %s" % head)
+    for title, load in workloads().items():
+        if wanted and not any(title.startswith(word) for word in wanted):
             continue
         if options.factors:
             factors = dict(enumerate(map(float, options.factors.split(","))))
@@ -247,16 +275,21 @@ def main() -> None:
         for devices in map(int, options.devices.split(",")):
             with tempfile.TemporaryDirectory() as folder:
                 setup = Setup(Path(folder), load, devices, options.seconds)
+                walls = {}
+                for name, count in (("serial", 1), ("static", devices)):
+                    measured = name in options.measure.split(",")
+                    walls[name] = runClients(setup, count) if measured else setup.clients(count)
                 wall, report = run(setup)
                 expected = serialResults(setup)
                 found = (setup.folder / "results.csv").read_bytes()
                 same = _agreement(expected, found)
                 print(
-                    "%-28s %7d %7.2f %7.3f  %s; %s"
+                    "%-28s %7d %7.3f %7.3f %7.3f  %s; %s"
                     % (
-                        name,
+                        title,
                         devices,
-                        setup.bound / setup.static,
+                        setup.bound / walls["serial"],
+                        setup.bound / walls["static"],
                         setup.bound / wall,
                         _losses(setup, wall, report),
                         same,
