@@ -80,8 +80,8 @@ class Cost:
         sizes = [size.sizes for size in config.sizes] or [(1,)]
         self._model = [self._shape.pairSeconds(size) for size in sizes]
         self._initial = [self._shape.initSeconds(size) for size in sizes]
-        validation = [self._shape.validationSeconds(size) for size in sizes]
-        self._validationSums = [0.0, *accumulate(validation)]
+        self._validation = [self._shape.validationSeconds(size) for size in sizes]
+        self._validationSums = [0.0, *accumulate(self._validation)]
         self._classes = [_sizeClass(seconds) for seconds in self._model]
         self._seen: Dict[int, List[float]] = {}  # size class -> [measured, modelled] seconds
         self._paces: Dict[int, List[float]] = {}  # device -> [measured, expected] seconds
@@ -123,6 +123,18 @@ class Cost:
             + self._initialSeconds(first, count)
             + self._between(self._validationSums, first, count)
         )
+
+    def longestSilence(self, first: int, count: int, pairs: int = 1) -> float:
+        """Expected seconds from a client's start to its first line, or between two lines.
+
+        Args:
+            first: first problem (global index).
+            count: number of problems.
+            pairs: how many pairs may pass without a line.
+        """
+        sizes = {p % self._sizeCount for p in range(first, first + min(count, self._sizeCount))}
+        longest = max(self._validation[size] + pairs * self._estimates[size] for size in sizes)
+        return self.startSeconds + self._initialSeconds(first, count) + longest
 
     def observeStart(self, first: int, count: int, seconds: float) -> None:
         """Learns from the start of a client.

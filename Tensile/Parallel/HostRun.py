@@ -23,6 +23,7 @@ from typing import BinaryIO, Deque, Dict, List, Mapping, Optional, Sequence, Tup
 
 from .Errors import RunError
 from .HostBootstrap import GRACE_SECONDS, adoptOrphans, descendants, endDescendants
+from .Terminal import silence
 
 # Lines that start so are meant for the user's terminal, whoever below the host printed them.
 TERMINAL_MARK = b"TensileParallel: "
@@ -204,4 +205,5 @@ class _Output:
             sys.stdout.buffer.flush()
         except (OSError, ValueError):
             # The terminal or the reader of a pipe is gone; the run goes on.
+            silence(sys.stdout)
             self._echoAll = self._echoMarked = False

@@ -43,6 +43,7 @@ class Journal:
         Args:
             path: file to open or create; its folder exists.
         """
+        self._path = path
         self.records, end = _scan(path)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         os.ftruncate(self._descriptor, end)
@@ -65,7 +66,8 @@ class Journal:
             while data:
                 data = data[os.write(self._descriptor, data) :]
             os.fdatasync(self._descriptor)
-        except OSError:
+        except OSError as error:
+            error.filename = str(self._path)
             # Nothing after a torn record would be read, so none may stay where more could follow.
             os.ftruncate(self._descriptor, end)
             os.lseek(self._descriptor, end, os.SEEK_SET)

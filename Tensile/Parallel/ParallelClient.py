@@ -10,13 +10,14 @@ the exit status. What it adds is told by a line on its output and by step.json.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import signal
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import DeviceConfigs, ParseArguments, Results, ResultsJoin
 from .Baseline import chooseBaseline
@@ -27,13 +28,15 @@ from .Cost import Cost
 from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import describeDevice, scanDevices
 from .Errors import InputError, TensileParallelError
-from .Loop import Loop, LoopResult
+from .HangLimit import hangSeconds
+from .Loop import Loop, LoopResult, Lost
 from .ParseArguments import ClientSettings
 from .Platform import System
 from .Schedule import Rectangle, Schedule, subtract
 from .Step import Step, makeJob, makeStep
 from .StepFolder import StepFolder, fileMark, keepAside
-from .StepReport import StepReport
+from .StepReport import StepReport, tallyOf
+from .Terminal import openStreams, tell
 from .Types import MEASURED, Device, Job, Piece, UnitResult
 from .Worker import DeviceWorker
 
@@ -51,6 +54,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     Args:
         argv: the arguments; None for this process's own.
     """
+    openStreams()
     try:
         settings = ParseArguments.parseClientArguments(sys.argv[1:] if argv is None else argv)
         _startLog(settings)
@@ -58,16 +62,26 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             return _run(settings)
     except TensileParallelError as error:
         log.debug("ended by an error", exc_info=True)
-        print("TensileParallelClient: error: %s" % error, file=sys.stderr)
+        tell("TensileParallelClient: error: %s" % error, sys.stderr)
         return error.exitStatus
     except OSError as error:
         log.debug("ended by an error", exc_info=True)
-        print("TensileParallelClient: error: %s" % error, file=sys.stderr)
+        tell("TensileParallelClient: error: %s" % _describe(error), sys.stderr)
         return 1
     except _Stopped as stop:
         text = "stopped by %s; what was measured is kept: the same command continues"
-        print("TensileParallelClient: " + text % stop.name, file=sys.stderr)
+        tell("TensileParallelClient: " + text % stop.name, sys.stderr)
         return 128 + stop.number
+
+
+def _describe(error: OSError) -> str:
+    """One line: what, where, and what to do."""
+    text = error.strerror or str(error)
+    if error.filename:
+        text = "%s: %s" % (error.filename, text)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        text += "; make room, then the same command goes on (what was measured is kept)"
+    return text
 
 
 class _Stopped(BaseException):
@@ -113,6 +127,8 @@ def _run(settings: ClientSettings) -> int:
     step = makeStep(settings, command, devices[0].architecture)
     outputs = Path(settings.outputs or "%s.parallel" % step.results).absolute()
     folder = StepFolder(outputs, step.folderName, step.inputs, settings.run, settings.fresh)
+    if folder.note:
+        _say("%s: %s" % (step.folderName or step.results.name, folder.note))
     try:
         return StepRun(settings, step, outputs, folder, devices).run()
     finally:
@@ -174,17 +190,20 @@ class StepRun:
         )
         self._pieces: List[Piece] = [p for p in folder.pieces if self._isThere(p)]
         self._wholeResult: Optional[UnitResult] = None
+        self._lost = [lostFrom(record) for record in folder.lost]
         self._pairsDone = 0 if step.whole else self._measuredPairs()
         self._contests = Contests(len(step.names), self._readCells)
+        self._cost = Cost(step.config)
 
     def run(self) -> int:
         """Measures what is missing and writes the results file; returns the exit status."""
         step = self._step
         self._announce()
         self._setAsideForeignResults()
-        self._report.resumed(self._pieces, self._pairsDone)
+        there = {piece.path for piece in self._pieces}
+        self._report.resumed(self._pieces, self._pairsDone, self._folder.tallies(there), self._lost)
         self._writeReport("planned")
-        cost = Cost(step.config)
+        cost = self._cost
         ordinals = [device.ordinal for device in self._devices]
         keepWhole = self._settings.keepSizesWhole or bool(keepsSizesWhole(step))
         missing = self._missing()
@@ -218,7 +237,12 @@ class StepRun:
         return self._finish(result)
 
     def _makeJob(self, unit, device: Device) -> Job:
-        return makeJob(self._step, unit, device, self._outputs, self._folder.name)
+        job = makeJob(self._step, unit, device, self._outputs, self._folder.name)
+        step = self._step
+        if step.whole:  # the client runs its whole list whatever the unit says
+            unit = replace(unit, problemCount=step.table.problemCount)
+        asked = self._settings.hangLimit
+        return replace(job, silenceSeconds=hangSeconds(self._cost, step.config, unit, asked))
 
     def _isThere(self, piece: Piece) -> bool:
         """Whether a journalled piece's file is still whole enough to be read."""
@@ -234,11 +258,14 @@ class StepRun:
                 piece.firstProblem, piece.problemCount, piece.firstSolution, piece.solutionCount
             )
             rest = [left for whole in rest for left in subtract(whole, part)]
+        for lost in self._lost:
+            rest = [left for whole in rest for left in subtract(whole, lost.rectangle)]
         return rest
 
     def _measuredPairs(self) -> int:
         table = self._step.table
         missing = sum(rectangle.pairs for rectangle in self._missing())
+        missing += sum(lost.rectangle.pairs for lost in self._lost)
         return table.problemCount * table.solutionCount - missing
 
     def _readCells(self, piece: Piece, problem: int) -> List[Optional[float]]:
@@ -262,6 +289,7 @@ class StepRun:
                 "seconds": outcome.seconds,
                 "message": outcome.message,
                 "pieces": [] if outcome.unit.baseline else [asdict(p) for p in result.pieces],
+                "tally": None if outcome.unit.baseline else tallyOf(result),
             }
         )
         if not outcome.unit.baseline:
@@ -282,7 +310,8 @@ class StepRun:
     def _finish(self, result: LoopResult) -> int:
         if self._step.whole:
             return self._finishWhole(result)
-        missing = sum(area.rectangle.pairs for area in result.lost)
+        lost = [*self._lost, *result.lost]
+        missing = sum(area.rectangle.pairs for area in lost)
         missing += sum(area.pairs for area in result.leftOver)
         join = None
         status = self._exitStatus(result)
@@ -301,8 +330,11 @@ class StepRun:
         else:
             _say(_KEPT % self._step.results)
         self._report.contests(self._contests)
-        self._report.finish(result, join, status)
-        end = {"exit": status, "missing": missing, "file": fileMark(self._step.results)}
+        mark = fileMark(self._step.results)
+        self._report.finish(result, join, status, mark)
+        end = {"exit": status, "missing": missing, "file": mark}
+        if self._pieces:  # else it is the client that does not work, and may do so the next time
+            end["lost"] = [asdict(area) for area in lost]
         self._folder.journal.append({"finished": end})
         self._sayEnd(result, status)
         return status
@@ -321,7 +353,7 @@ class StepRun:
             status = 1 if last.outcome.exitStatus is None else last.outcome.exitStatus
             end = {"exit": status, "missing": missing, "file": fileMark(self._step.results)}
             self._folder.journal.append({"finished": end})
-        self._report.finish(result, None, status)
+        self._report.finish(result, None, status, fileMark(self._step.results))
         _say("%s: the client's exit is %d" % (self._step.results, status))
         return status
 
@@ -401,7 +433,11 @@ class StepRun:
             return min(MAX_EXIT, self._report.validationFailures)
         if result.leftOver:
             return 1
-        if (result.lost or self._report.failedPairs) and not self._settings.frontEnd:
+        if self._settings.frontEnd:
+            return 0  # it counts what failed, and judges by it, when the logic is written
+        if self._settings.strict and result.devicesLost:
+            return 1
+        if self._lost or result.lost or self._report.failedPairs:
             return 0 if self._settings.allowFailures else 1
         return 0
 
@@ -455,7 +491,7 @@ class StepRun:
         )
 
     def _sayEnd(self, result: LoopResult, status: int) -> None:
-        lost = sum(area.rectangle.pairs for area in result.lost)
+        lost = sum(area.rectangle.pairs for area in [*self._lost, *result.lost])
         left = sum(area.pairs for area in result.leftOver)
         text = "%s written" % self._step.results
         if lost or left:
@@ -474,6 +510,11 @@ class StepRun:
             sizesFile=self._settings.sizesFile,
             alternateFormat=self._settings.alternateFormat,
         )
+
+
+def lostFrom(record: Dict[str, Any]) -> Lost:
+    """What the journal says could not be measured."""
+    return Lost(**{**record, "rectangle": Rectangle(**record["rectangle"])})
 
 
 def keepsSizesWhole(step: Step) -> str:
@@ -514,7 +555,7 @@ def _logOf(outputs: Path, piece: Piece) -> Path:
 
 def _say(text: str) -> None:
     """A line for a person: on the output, which the front end shows and logs."""
-    print(SAY + text, flush=True)
+    tell(SAY + text)
     log.info("%s", text)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import uuid
 from dataclasses import dataclass, replace
@@ -75,6 +76,7 @@ RUN_OPTIONS: Dict[str, int] = {
     "--devices": 1,
     "--emulate": 1,
     "--fresh": 0,
+    "--hang-limit": 1,
     "--help": 0,
     "--keep-sizes-whole": 0,
     "--no-wait": 0,
@@ -90,6 +92,7 @@ CLIENT_OPTIONS: Dict[str, int] = {
     "--devices": 1,
     "--emulate": 1,
     "--fresh": 0,
+    "--hang-limit": 1,
     "--help": 0,
     "--keep-sizes-whole": 0,
     "--no-wait": 0,
@@ -161,6 +164,7 @@ class RunSettings:
         parameters: the host's --global-parameters, as (name, text) in their order.
         tensileRoot: --tensile-root.
         emulate: number of emulated devices; 0 for the machine's own.
+        hangLimit: --hang-limit in seconds; None to derive it.
         argv: the command line as it was.
     """
 
@@ -180,6 +184,7 @@ class RunSettings:
     fresh: bool = False
     noWait: bool = False
     keepSizesWhole: bool = False
+    hangLimit: Optional[float] = None
     verbose: bool = False
     quiet: bool = False
     version: bool = False
@@ -203,6 +208,7 @@ class ClientSettings:
         devicesWanted: --devices as parseDevicesOption gives it; None where it was not given.
         devices: those that the front end chose; empty where there is none or --devices was given.
         emulate: number of emulated devices; 0 for the machine's own.
+        hangLimit: --hang-limit in seconds; None to derive it.
         outputs: folder for unit files and journals; None for one beside the results file.
         settingsFile: path of run.json; None without a front end.
         run: id of the run, shared by all steps of one front end.
@@ -227,6 +233,7 @@ class ClientSettings:
     fresh: bool = False
     noWait: bool = False
     keepSizesWhole: bool = False
+    hangLimit: Optional[float] = None
     verbose: bool = False
     allowFailures: bool = False
     strict: bool = False
@@ -287,6 +294,7 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         fresh=ours.fresh,
         noWait=ours.no_wait,
         keepSizesWhole=ours.keep_sizes_whole,
+        hangLimit=ours.hang_limit,
         verbose=any(word.option in ("-v", "--verbose") for word in host),
         quiet=ours.quiet,
         argv=tuple(argv),
@@ -502,6 +510,7 @@ def _withSettingsFile(settings: ClientSettings, path: str) -> ClientSettings:
             fresh=bool(run.get("fresh")),
             noWait=bool(run.get("noWait")),
             keepSizesWhole=bool(run.get("keepSizesWhole")),
+            hangLimit=run.get("hangLimit"),
             verbose=bool(run.get("verbose")),
             allowFailures=bool(run.get("allowFailures")),
             strict=bool(run.get("strict")),
@@ -529,6 +538,8 @@ def _withClientOptions(settings: ClientSettings, ours: argparse.Namespace) -> Cl
         changes["devices"] = ()
         # Without --client the emulated client is meant, whatever run.json names.
         changes["client"] = ours.client
+    if ours.hang_limit is not None:
+        changes["hangLimit"] = ours.hang_limit
     if ours.outputs is not None:
         changes["outputs"] = ours.outputs
     switches = ("fresh", "no_wait", "keep_sizes_whole", "verbose", "allow_failures", "strict")
@@ -580,6 +591,13 @@ def _addDeviceOptions(parser: argparse.ArgumentParser) -> None:
         "on them. Times are made up: a rehearsal, not a measurement",
     )
     group.add_argument(
+        "--hang-limit",
+        metavar="SECONDS",
+        type=_seconds,
+        help="a client that says nothing for so long is ended (default: derived from the sizes, "
+        "300 s or more; 0: never)",
+    )
+    group.add_argument(
         "--keep-sizes-whole",
         action="store_true",
         help="never split the solutions of a problem over several devices",
@@ -607,7 +625,9 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("the run")
     group.add_argument(
-        "--strict", action="store_true", help="a device of DeviceList that is missing ends it"
+        "--strict",
+        action="store_true",
+        help="a device of DeviceList that is missing ends it, one that is lost is an error",
     )
     group.add_argument(
         "--allow-failures",
@@ -636,13 +656,27 @@ def _addClientOptions(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--fresh", action="store_true", help="measure everything again, resume nothing"
     )
-    group.add_argument("--strict", action="store_true", help="a missing device ends it")
+    group.add_argument(
+        "--strict",
+        action="store_true",
+        help="a missing device ends it, one that is lost is an error",
+    )
     group.add_argument(
         "--allow-failures",
         action="store_true",
         help="exit 0 although some pairs could not be measured",
     )
     group.add_argument("-v", "--verbose", action="store_true", help="say more")
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError("give seconds, or 0 for no limit")
+    return number
 
 
 def _positive(text: str) -> int:

@@ -12,7 +12,7 @@ import os
 import platform
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from . import __version__
 from .Types import Device
@@ -66,12 +66,12 @@ class RunRecord:
     host: Dict[str, Any]
 
 
-def readSteps(outputs: str, run: Optional[str] = None) -> List[dict]:
+def readSteps(outputs: str, runs: Optional[Collection[str]] = None) -> List[dict]:
     """Every step's account below an outputs folder, in the order in which they started.
 
     Args:
         outputs: the folder out/outputs.
-        run: id of the run; steps of other runs are left out. None for all.
+        runs: ids of runs; steps of others are left out. None for all.
     """
     steps = []
     for path in _stepFiles(outputs):
@@ -80,7 +80,7 @@ def readSteps(outputs: str, run: Optional[str] = None) -> List[dict]:
                 step = json.load(stream)
         except (OSError, ValueError):
             continue
-        if isinstance(step, dict) and (run is None or step.get("run") == run):
+        if isinstance(step, dict) and (runs is None or step.get("run") in runs):
             steps.append(step)
     return sorted(steps, key=lambda step: step.get("started") or 0)
 
@@ -104,6 +104,16 @@ def lostPairs(steps: Iterable[dict]) -> int:
     return max(0, lost - sum(step.get("validationFailures") or 0 for step in steps))
 
 
+def untriedPairs(steps: Iterable[dict]) -> int:
+    """How many pairs nobody tried, because no device was left."""
+    return sum(step.get("leftOver") or 0 for step in steps)
+
+
+def lostDevices(steps: Iterable[dict]) -> List[int]:
+    """The devices that were set aside in any step."""
+    return sorted({device for step in steps for device in step.get("devicesLost") or ()})
+
+
 def executionSummary(record: RunRecord, steps: Sequence[dict]) -> Dict[str, Any]:
     """The content of execution_summary.json.
 
@@ -111,7 +121,8 @@ def executionSummary(record: RunRecord, steps: Sequence[dict]) -> Dict[str, Any]
         record: what the front end knows.
         steps: what readSteps gave.
     """
-    benchmark = sum(_seconds(step) for step in steps)
+    # Steps that an earlier run of the same command had finished took none of this one's time.
+    benchmark = sum(_seconds(step) for step in steps if step.get("run") == record.run)
     total = record.ended - record.started
     failures = [
         dict(failure, resultsFile=step.get("resultsFile"))

@@ -18,7 +18,8 @@ import shutil
 import sys
 import time
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from importlib.util import find_spec
 from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 
@@ -29,6 +30,15 @@ from .DeviceConfigs import readConfig, writeDeviceConfigs
 from .DeviceList import Selection, parseDeviceList, parseDeviceListText, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
 from .Errors import InputError, TensileParallelError
+from .History import (
+    History,
+    changedInputs,
+    hashInputs,
+    isUntouched,
+    outputMarks,
+    readHistory,
+    setAsideUnfinished,
+)
 from .Host import (
     TENSILELITE_2026,
     Host,
@@ -41,7 +51,16 @@ from .Host import (
 from .HostRun import HostEnd, runHost, timeStamp
 from .ParseArguments import SETTINGS_VERSION, RunSettings, globalParametersOption, parseRunArguments
 from .Platform import System
-from .Report import RunRecord, lostPairs, readSteps, textSummary, writeReports
+from .Report import (
+    RunRecord,
+    lostDevices,
+    lostPairs,
+    readSteps,
+    textSummary,
+    untriedPairs,
+    writeReports,
+)
+from .Terminal import openStreams, tell
 
 LOG_FILE = "tensile_parallel.log"
 MERGED_FOLDER = "merged_output"
@@ -69,11 +88,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     Returns:
         Its exit status: 0 done, 1 the run failed, 2 bad input, 128 + n stopped by signal n.
     """
+    openStreams()
     try:
         settings = parseRunArguments(sys.argv[1:] if argv is None else argv)
         return printVersions(settings) if settings.version else run(settings)
     except TensileParallelError as error:
-        print("TensileParallel: error: %s" % error, file=sys.stderr)
+        tell("TensileParallel: error: %s" % error, sys.stderr)
         return error.exitStatus
     except KeyboardInterrupt:
         return 130
@@ -81,15 +101,15 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 def printVersions(settings: RunSettings) -> int:
     """--version: ours, and the host's with its generation and path."""
-    print("TensileParallel %s" % __version__)
+    tell("TensileParallel %s" % __version__)
     try:
         host = findHost(os.environ, settings.tensileRoot)
     except InputError as error:
         if settings.tensileRoot:
             raise
-        print("no host: %s" % error)
+        tell("no host: %s" % error)
         return 0
-    print("host: %s (%s)" % (host.description, host.source))
+    tell("host: %s (%s)" % (host.description, host.source))
     return 0
 
 
@@ -298,9 +318,10 @@ def _unitClient(settings: RunSettings, host: Host) -> Optional[str]:
     return path
 
 
-def _say(notes: Sequence[str]) -> None:
+def _say(notes: Sequence[str]) -> Sequence[str]:
     for note in notes:
-        print("TensileParallel: note: %s" % note, file=sys.stderr)
+        tell("TensileParallel: note: %s" % note, sys.stderr)
+    return notes
 
 
 def _becomeSerial(settings: RunSettings, host: Host, config: Any, reason: str) -> int:
@@ -324,16 +345,14 @@ def _becomeSerial(settings: RunSettings, host: Host, config: Any, reason: str) -
         # it has to be this one, which has msgpack.
         folders = [os.path.dirname(sys.executable), environment.get("PATH", os.defpath)]
         environment["PATH"] = os.pathsep.join(folders)
-    print(
+    tell(
         "TensileParallel: serial Tensile on device %s: %s"
         % (_serialDevice(settings, config), reason or "no device can be used"),
-        file=sys.stderr,
+        sys.stderr,
     )
     if settings.emulate:
-        print("TensileParallel: EMULATED: the times will be made up", file=sys.stderr)
+        tell("TensileParallel: EMULATED: the times will be made up", sys.stderr)
     command, environment = serialCommand(host, arguments, environment)
-    sys.stdout.flush()
-    sys.stderr.flush()
     os.execvpe(command[0], command, environment)
 
 
@@ -388,7 +407,12 @@ def _runParallel(
     with _lockedOutputs(places) as lock, open(places.log, "ab", buffering=0) as log:
         logger = _logInto(log)
         try:
+            history, changed = _openHistory(settings, host, selection, places, client)
+            if isUntouched(history, places.merged):
+                return _sayFinished(settings, history, places)
+            notes = [*notes, *_say(changed)]
             runInfo = _writeSettings(settings, host, selection, places, client)
+            resumes = _begin(settings, config, places, history, runInfo["run"])
             _writeLauncher(places)
             logger.info("TensileParallel %s: %s", __version__, shlex.join(settings.argv))
             logger.info("host: %s (%s)", host.description, host.source)
@@ -399,16 +423,74 @@ def _runParallel(
             if not settings.quiet:
                 _announce(settings, host, selection, places)
             end = runHost(
-                _command(settings, host, config, places, client),
+                _command(settings, host, config, places, client, resumes),
                 _environment(settings),
                 log,
                 echoAll=settings.verbose,
                 echoMarked=not settings.quiet,
                 passFds=[lock.fileno()],
             )
-            return _conclude(settings, host, selection, notes, places, runInfo, started, end)
+            return _conclude(
+                settings, host, selection, notes, places, runInfo, history, started, end
+            )
         finally:
             _logInto(None)
+
+
+def _openHistory(
+    settings: RunSettings,
+    host: Host,
+    selection: Selection,
+    places: Places,
+    client: Optional[str],
+) -> Tuple[History, List[str]]:
+    """(what the folder holds of this command's earlier runs, notes)."""
+    inputs = hashInputs(
+        settings.configs,
+        settings.hostOptions,
+        client,
+        host.tree,
+        selection.devices[0].architecture,
+    )
+    earlier = readHistory(places.outputs)
+    if earlier is None or settings.fresh:
+        return History(inputs), []
+    changed = changedInputs(earlier.inputs, inputs)
+    if not changed:
+        return earlier, []
+    note = (
+        "%s changed since the last run in %s: only steps with the same inputs go on, all else is "
+        "measured anew (--fresh measures everything anew)"
+    )
+    return History(inputs), [note % (" and ".join(changed), places.out)]
+
+
+def _sayFinished(settings: RunSettings, history: History, places: Places) -> int:
+    """There is nothing to do; ends as the run did that did it."""
+    assert history.finished is not None
+    when = datetime.fromtimestamp(history.finished["time"]).strftime("%Y-%m-%d %H:%M")
+    key = "exitAllowingFailures" if settings.allowFailures else "exit"
+    status = int(history.finished[key])
+    tell(
+        "TensileParallel: %s was finished on %s with exit status %d: nothing is measured again "
+        "(--fresh measures everything anew)" % (places.out, when, status)
+    )
+    return status
+
+
+def _begin(settings: RunSettings, config: Any, places: Places, history: History, run: str) -> bool:
+    """Notes the run in the history; whether the host may skip what is finished."""
+    resumes = bool(history.runs) and not _repeatedTypes(config)
+    if _globalParameter(settings, config, "ForceRedoBenchmarkProblems") is not None:
+        resumes = False  # the user's own word counts
+    if resumes:
+        moved = setAsideUnfinished(places.merged, readSteps(places.outputs, history.runs))
+        for path in moved:
+            logging.getLogger("TensileParallel").info("%s was not finished: done again", path)
+    history.runs.append(run)
+    history.finished = None
+    history.write(places.outputs)
+    return resumes
 
 
 def _lockedOutputs(places: Places) -> BinaryIO:
@@ -449,7 +531,7 @@ class _LogHandler(logging.Handler):
         try:
             self._stream.write(line.encode("utf-8", "backslashreplace"))
         except OSError:
-            self.handleError(record)
+            pass  # the disk is full: whoever needs the room for more than words says so
 
 
 def _writeSettings(
@@ -470,6 +552,7 @@ def _writeSettings(
         "frontEnd": True,
         "noWait": settings.noWait,
         "keepSizesWhole": settings.keepSizesWhole,
+        "hangLimit": settings.hangLimit,
         "fresh": settings.fresh,
         "verbose": settings.verbose,
         "allowFailures": settings.allowFailures,
@@ -512,13 +595,20 @@ def _replaceFile(path: str, content: bytes, executable: bool = False) -> None:
 
 
 def _command(
-    settings: RunSettings, host: Host, config: Any, places: Places, client: Optional[str]
+    settings: RunSettings,
+    host: Host,
+    config: Any,
+    places: Places,
+    client: Optional[str],
+    resumes: bool,
 ) -> List[str]:
     """The host's command line: the user's options, our launcher and output folder."""
     bootstrap = ["--parent", str(os.getpid())]
     changes = {}
     if _globalParameter(settings, config, "PinClocks"):
         changes["PinClocks"] = "False"
+    if resumes:
+        changes["ForceRedoBenchmarkProblems"] = "False"
     if host.generation == TENSILELITE_2026:
         # Its own way of using several GPUs: the launcher is one client to it.
         changes["ParallelGpuExecution"] = "1"
@@ -544,9 +634,9 @@ def _environment(settings: RunSettings) -> Dict[str, str]:
 def _announce(settings: RunSettings, host: Host, selection: Selection, places: Places) -> None:
     numbers = ", ".join(str(device.ordinal) for device in selection.devices)
     kind = "emulated devices" if settings.emulate else "devices"
-    print("TensileParallel %s on %s %s" % (__version__, kind, numbers))
-    print("host: %s" % host.description)
-    print("log: %s" % places.log, flush=True)
+    tell("TensileParallel %s on %s %s" % (__version__, kind, numbers))
+    tell("host: %s" % host.description)
+    tell("log: %s" % places.log)
 
 
 def _conclude(
@@ -556,6 +646,7 @@ def _conclude(
     notes: Sequence[str],
     places: Places,
     runInfo: Dict[str, Any],
+    history: History,
     started: float,
     end: HostEnd,
 ) -> int:
@@ -565,7 +656,7 @@ def _conclude(
         The exit status of the command.
     """
     logger = logging.getLogger("TensileParallel")
-    steps = readSteps(places.outputs, runInfo["run"])
+    steps = readSteps(places.outputs, history.runs)
     status, message = _verdict(settings, places, end, steps)
     record = RunRecord(
         run=runInfo["run"],
@@ -589,17 +680,27 @@ def _conclude(
         alternate = settings.alternateFormat
         writeDeviceConfigs(places.out, runInfo["config"], steps, sizes, alternate)
     summary = writeReports(places.out, record, steps)
+    if not end.status and end.signal is None and not untriedPairs(steps):
+        marks = outputMarks(places.merged)
+        lenient = replace(settings, allowFailures=True)
+        history.finished = {
+            "exit": status,
+            "exitAllowingFailures": _verdict(lenient, places, end, steps)[0],
+            "time": record.ended,
+            "files": marks,
+        }
+        history.write(places.outputs)
     text = textSummary(summary)
     for line in text.split("\n"):
         logger.info("%s", line)
     if not settings.quiet:
-        print(text, flush=True)
+        tell(text)
     if message:
         logger.error("%s", message)
         if end.status and not end.signal and not settings.verbose:
             for line in end.tail:
-                print("  | %s" % line, file=sys.stderr)
-        print("TensileParallel: error: %s" % message, file=sys.stderr)
+                tell("  | %s" % line, sys.stderr)
+        tell("TensileParallel: error: %s" % message, sys.stderr)
     return status
 
 
@@ -612,6 +713,12 @@ def _verdict(
         return 128 + end.signal, "stopped; the same command continues where it was"
     if end.status:
         return 1, "Tensile ended with status %d: see %s" % (end.status, places.log)
+    if untriedPairs(steps):
+        words = "%d pairs were not tried: no device was left; the same command continues"
+        return 1, words % untriedPairs(steps)
+    if settings.strict and lostDevices(steps):
+        numbers = ", ".join(map(str, lostDevices(steps)))
+        return 1, "device %s was lost, which --strict does not allow" % numbers
     if lost:
         words = "%d pairs could not be measured: see failures in %s" % (
             lost,

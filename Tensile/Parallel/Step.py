@@ -11,7 +11,7 @@ import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from .ClientConfig import (
     INDEXED_OPTIONS,
@@ -74,7 +74,7 @@ class Step:
         whole: why everything goes to one device; empty where it is split.
         wholeArguments: the command line as it was given, for a step that goes whole.
         folderName: "<type>_<group>/<step>" below the outputs; empty beside the results file.
-        inputs: hash of everything that the measurements depend on.
+        inputs: what the measurements depend on: its name -> a hash.
     """
 
     config: ClientConfig
@@ -88,7 +88,7 @@ class Step:
     whole: str
     wholeArguments: Tuple[str, ...]
     folderName: str
-    inputs: str
+    inputs: Dict[str, str]
 
     @property
     def passes(self) -> int:
@@ -255,8 +255,8 @@ def _folderName(results: Path) -> str:
 
 def _hashInputs(
     config: ClientConfig, client: Tuple[str, ...], architecture: str, workingFolder: str
-) -> str:
-    """Hash of the INI with its options, the library, the client and the architecture.
+) -> Dict[str, str]:
+    """Hashes of the INI with its options, the library, the client and the architecture.
 
     Not of the code objects: TensileLite names assembly labels at random, so two builds of the same
     kernels differ. Folders are left out, so that a tree that was moved is still the same.
@@ -266,18 +266,20 @@ def _hashInputs(
         value = os.path.basename(value) if key in _FILES else value
         digest.update(("%s=%s\n" % (key, value)).encode("utf-8", "surrogateescape"))
     library = config.get("library-file") or ""
-    for path in (os.path.join(workingFolder, library), client[-1]):
-        digest.update(_hashFile(path))
-    digest.update(architecture.encode())
-    return digest.hexdigest()
+    return {
+        "the INI": digest.hexdigest(),
+        "the solution library": _hashFile(os.path.join(workingFolder, library)),
+        "the client": _hashFile(client[-1]),
+        "the architecture": hashlib.sha256(architecture.encode()).hexdigest(),
+    }
 
 
-def _hashFile(path: str) -> bytes:
+def _hashFile(path: str) -> str:
     digest = hashlib.sha256()
     try:
         with open(path, "rb") as handle:
             for block in iter(lambda: handle.read(1 << 20), b""):
                 digest.update(block)
     except OSError:
-        return b"-"
-    return digest.digest()
+        return "-"
+    return digest.hexdigest()

@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Collection, Dict, List, Optional
 
 from .Errors import InputError
 from .Journal import Journal, readJournal
@@ -34,15 +34,18 @@ class StepFolder:
         name: "<type>_<group>/<step>" below the outputs (and below gpu_N), perhaps with "-2".
         path: the folder.
         journal: open; its first record names the inputs.
+        note: why an earlier journal is not gone on with; empty where it is, or there is none.
     """
 
-    def __init__(self, outputs: Path, name: str, inputs: str, run: str, fresh: bool) -> None:
+    def __init__(
+        self, outputs: Path, name: str, inputs: Dict[str, str], run: str, fresh: bool
+    ) -> None:
         """Opens the folder of these inputs, or a new one.
 
         Args:
             outputs: absolute path of the outputs folder.
             name: the step's name below it; empty for the folder itself.
-            inputs: hash of the step's inputs.
+            inputs: the step's inputs, by name, as hashes.
             run: id of the run.
             fresh: whether what an earlier run measured is not to be used.
         """
@@ -53,9 +56,11 @@ class StepFolder:
         path = self.path / JOURNAL
         records = readJournal(path)
         self._earlier: Optional[Dict[str, Any]] = None
+        self.note = ""
         if records and (_inputs(records) != inputs or (fresh and _lastRun(records) != run)):
             if _inputs(records) == inputs:
                 self._earlier = _finished(records)
+            self.note = _whyAside(records, inputs)
             aside = keepAside(path)
             log.info("%s is of other inputs or not wanted: kept as %s", path, aside.name)
         self.journal = Journal(path)
@@ -75,6 +80,24 @@ class StepFolder:
             Piece(**piece) for record in self.journal.records for piece in record.get("pieces", ())
         ]
 
+    def tallies(self, there: Collection[str]) -> List[Dict[str, Any]]:
+        """What earlier runs counted beside the pairs, of units whose files are all there.
+
+        Args:
+            there: paths of the files that can still be read.
+        """
+        return [
+            record["tally"]
+            for record in self.journal.records
+            if record.get("tally") and all(p["path"] in there for p in record["pieces"])
+        ]
+
+    @property
+    def lost(self) -> List[Dict[str, Any]]:
+        """What an earlier run found that it cannot be measured, as it was journalled."""
+        end = _finished(self.journal.records)
+        return list(end.get("lost", ())) if end else []
+
     @property
     def finished(self) -> Optional[Dict[str, Any]]:
         """How a step with these inputs ended last, before --fresh too; None if it never did."""
@@ -87,7 +110,15 @@ class StepFolder:
         return max(numbers, default=-1) + 1
 
 
-def _chooseName(outputs: Path, name: str, inputs: str, run: str) -> str:
+def _whyAside(records: List[Dict[str, Any]], inputs: Dict[str, str]) -> str:
+    before = _inputs(records)
+    if before == inputs or not isinstance(before, dict):
+        return ""  # --fresh, or of another version
+    changed = [name for name in inputs if before.get(name) != inputs[name]]
+    return "%s changed since it was measured last: it is measured anew" % " and ".join(changed)
+
+
+def _chooseName(outputs: Path, name: str, inputs: Dict[str, str], run: str) -> str:
     """The folder of these inputs; else the first one that this run does not use for others."""
     firstFree = ""
     for number in range(1, 1000):
@@ -157,8 +188,8 @@ def _finished(records: List[Dict[str, Any]]) -> Optional[Dict[str, Any]]:
     return ends[-1] if ends else None
 
 
-def _inputs(records: List[Dict[str, Any]]) -> str:
-    return str(records[0].get("inputs", ""))
+def _inputs(records: List[Dict[str, Any]]) -> Any:
+    return records[0].get("inputs")
 
 
 def _lastRun(records: List[Dict[str, Any]]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .Contest import Contests
-from .Loop import LoopResult
+from .Loop import LoopResult, Lost
 from .ResultsJoin import JoinReport
 from .Step import Step
 from .Types import CRASHED, FAILED, HUNG, Device, Piece, UnitResult
@@ -89,10 +89,31 @@ class StepReport:
         """Pairs whose result was wrong."""
         return self._validationFailures
 
-    def resumed(self, pieces: Sequence[Piece], pairs: int) -> None:
-        """Adds what an earlier run had measured."""
+    def resumed(
+        self,
+        pieces: Sequence[Piece],
+        pairs: int,
+        tallies: Sequence[Dict[str, Any]] = (),
+        lost: Sequence[Lost] = (),
+    ) -> None:
+        """Adds what earlier runs had measured.
+
+        Args:
+            pieces: the measured parts.
+            pairs: how many pairs they hold.
+            tallies: what tallyOf said of their units.
+            lost: what could not be measured.
+        """
         self._pieces += pieces
         self._data["resumedPairs"] = pairs
+        for tally in tallies:
+            self._counts["rejected"] += tally["rejected"]
+            self._counts["failed"] += tally["failed"]
+            self._validationFailures += tally["wrong"]
+            for device, problem, solution, message in tally["failures"]:
+                self._listFailure(FAILED, device, problem, solution, message, "")
+        for area in lost:
+            self._lose(area)
 
     def contests(self, contests: Contests) -> None:
         """Adds which problems were split, what was timed again, and how far devices differed."""
@@ -147,21 +168,24 @@ class StepReport:
                 "",
             )
 
-    def finish(self, loop: LoopResult, join: Optional[JoinReport], status: int) -> None:
-        """Adds what could not be measured, and how the step ended."""
+    def finish(
+        self,
+        loop: LoopResult,
+        join: Optional[JoinReport],
+        status: int,
+        file: Optional[List[int]] = None,
+    ) -> None:
+        """Adds what could not be measured, and how the step ended.
+
+        Args:
+            loop: what the loop has to say.
+            join: what joining the shards has to say; None where nothing was joined.
+            status: the exit status.
+            file: the mark of the results file as it is now.
+        """
+        self._data["file"] = file
         for lost in loop.lost:
-            area = lost.rectangle
-            kind = lost.kind if lost.kind in self._counts else CRASHED
-            self._counts[kind] += area.pairs
-            self._listFailure(
-                lost.kind,
-                lost.device,
-                area.firstProblem,
-                area.firstSolution,
-                lost.message,
-                lost.tail,
-                area.pairs,
-            )
+            self._lose(lost)
         self._data["notes"] += loop.notes
         self._data["devicesLost"] = list(loop.devicesLost)
         self._data["leftOver"] = sum(area.pairs for area in loop.leftOver)
@@ -172,6 +196,20 @@ class StepReport:
         self._data["exit"] = status
         self._data["ended"] = time.time()
         self.write("stopped" if loop.leftOver else "finished")
+
+    def _lose(self, lost: Lost) -> None:
+        area = lost.rectangle
+        kind = lost.kind if lost.kind in self._counts else CRASHED
+        self._counts[kind] += area.pairs
+        self._listFailure(
+            lost.kind,
+            lost.device,
+            area.firstProblem,
+            area.firstSolution,
+            lost.message,
+            lost.tail,
+            area.pairs,
+        )
 
     def note(self, text: str) -> None:
         """Adds a line."""
@@ -225,6 +263,20 @@ class StepReport:
                 "tail": tail,
             }
         )
+
+
+def tallyOf(result: UnitResult) -> Dict[str, Any]:
+    """What a unit adds to the counts beside its measured pairs, in a form for the journal."""
+    own = not result.outcome.unit.retiming  # those are counted where they were measured first
+    return {
+        "rejected": result.rejected if own else 0,
+        "failed": result.failedPairs if own else 0,
+        "wrong": result.validationFailures,
+        "failures": [
+            [result.outcome.device, failure.problem, failure.solution, failure.message]
+            for failure in result.failures
+        ],
+    }
 
 
 def _spans(ranges: Any) -> List[Tuple[int, int]]:

@@ -31,8 +31,10 @@ from joblib.externals.loky import ProcessPoolExecutor
 
 from .Devices import MASK_VARIABLES, pinMismatch, pinnedEnvironment
 from .Errors import RunError
+from .Guard import Guard
 from .Locks import DeviceLock, acquireLock
 from .Outcomes import READY_LINE, examine
+from .Terminal import tell
 from .Types import ClientExit, Device, Job, UnitResult
 
 # How often a worker looks at its client, in seconds: short beside a client's start.
@@ -139,6 +141,7 @@ class _Claim:
 
 _claim: Optional[_Claim] = None
 _lock: Optional[DeviceLock] = None
+_guard: Optional[Guard] = None
 _mismatch = ""
 
 
@@ -180,7 +183,7 @@ def _prepare() -> WorkerFacts:
 
 def _takeDevice() -> DeviceLock:
     """Raises what the initializer may not, and takes the lock; loky may replace workers unasked."""
-    global _lock
+    global _guard, _lock
     assert _claim is not None, "the initializer has not run"
     device = _claim.device
     problem = _mismatch or pinMismatch(os.environ, device)
@@ -188,11 +191,13 @@ def _takeDevice() -> DeviceLock:
         raise RunError("device %d: %s; nothing was run on it" % (device.ordinal, problem))
     if _lock is None:
         _lock = acquireLock(device, _claim.lockFolder, _claim.wait, _say)
+    if _guard is None:
+        _guard = Guard()
     return _lock
 
 
 def _say(message: str) -> None:
-    print("TensileParallel: %s" % message, file=sys.stderr, flush=True)
+    tell("TensileParallel: %s" % message, sys.stderr)
 
 
 def _dieWith(parent: int) -> None:
@@ -232,10 +237,13 @@ def _runClient(job: Job, lock: DeviceLock) -> ClientExit:
             log.write(("cannot start %s: %s\n" % (job.command[0], error.strerror)).encode())
             return ClientExit(None, False, started, time.time())
     watch = _Watch(job)
+    assert _guard is not None
+    _guard.watch(client.pid)
     try:
         watch.untilEnd(client)
     finally:
         endGroup(client)
+        _guard.forget(client.pid)
     return ClientExit(
         _shellStatus(client.returncode),
         watch.hung,

@@ -33,6 +33,13 @@ def pytest_addoption(parser):
         metavar="TREE",
         help="a real Tensile tree for the contract tests; may be given several times",
     )
+    parser.addoption(
+        "--kills",
+        type=int,
+        default=12,
+        metavar="N",
+        help="how many processes test_Kills.py kills (default: 12)",
+    )
 
 
 def pytest_configure(config):

@@ -558,3 +558,79 @@ def test_crashInASplitRow(longRows, runScript, tmp_path):
     assert lost == [(0, 1)]
     want[0][1][killer] = "-1"
     assert tableOf(longRows.results.read_bytes()) == want
+
+
+FAULTS = {
+    "crash": {"kind": "crash"},
+    "hang": {"kind": "hang"},
+    "stubborn hang": {"kind": "hang", "ignoreTerm": True},
+    "exit": {"kind": "exit", "status": 3},
+    "error": {"kind": "error"},
+    "torn row": {"kind": "torn-row"},
+    "absurd": {"kind": "value", "time": "0", "speed": "inf"},
+}
+# How each is named where that is not "crashed".
+NAMED = {"hang": "hung", "stubborn hang": "hung", "error": "failed", "exit": "failed"}
+
+
+def withoutWinners(results: bytes, chosen):
+    """Rows with their Winner columns left out, and the chosen cells replaced by -1."""
+    header, *rows = [line.split(", ") for line in results.decode().splitlines()]
+    winners = [at for at, name in enumerate(header) if name.startswith("Winner")]
+    for row, column in chosen:
+        rows[row][len(header) - SOLUTIONS + column] = "-1"
+    return [[cell for at, cell in enumerate(row) if at not in winners] for row in rows]
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
+@pytest.mark.parametrize("name", FAULTS)
+def test_faultsCostTheirPairsOnly(recorded, longRows, runScript, tmp_path, name, split):
+    """Every other cell equals the serial run's; the chosen ones are -1, named, and in the status.
+    The same command then tries nothing again and ends in the same way; --fresh measures all."""
+    step = longRows if split else recorded("tensilelite-2024/full")
+    # None of them is its row's winner.
+    chosen = [(0, 4), (1, 9)] if split else [(0, 4), (4, 17), (4, 18)]
+    faults = [{**FAULTS[name], "size": SIZES[row], "solution": column} for row, column in chosen]
+    pair = PAIR_SECONDS if split else 0.0
+    environment = emulatorSettings(tmp_path, faults=faults, pairSeconds=pair)
+    arguments = ["--hang-limit", "1.5"] if "hang" in name else []
+    done = parallel(runScript, step, *arguments, devices=4, environment=environment)
+    _, clean = serial(runScript, step)
+    found = step.results.read_bytes()
+    if name == "absurd":
+        assert done.returncode == 0
+        return
+    assert done.returncode == 1, done.stdout
+    assert withoutWinners(found, []) == withoutWinners(clean, chosen)
+    report = stepReport(step)
+    kind = NAMED.get(name, "crashed")
+    listed = {(f["problem"], f["solution"], f["kind"]) for f in report["failures"]}
+    names = found.decode().splitlines()[0].split(", ")[-SOLUTIONS:]
+    assert listed == {(row, names[column], kind) for row, column in chosen}
+    assert report["counts"][kind] == len(chosen)
+    assert all(f["size"] and f["message"] for f in report["failures"])
+
+    again = parallel(runScript, step, *arguments, devices=4, environment=environment)
+    assert again.returncode == 1 and step.results.read_bytes() == found
+    second = stepReport(step)
+    assert second["units"] == [] and second["counts"][kind] == len(chosen)
+    lenient = parallel(runScript, step, "--allow-failures", devices=4)
+    assert lenient.returncode == 0
+    fresh = parallel(runScript, step, "--fresh", devices=4, environment=emulatorSettings(tmp_path))
+    assert fresh.returncode == 0, fresh.stdout
+    assert step.results.read_bytes() == clean
+
+
+def test_wrongResultsBeforeAStopStillCount(recorded, runScript, tmp_path):
+    """Validation failures of an interrupted run are in the exit status of the one that ends it."""
+    step = recorded("tensilelite-2024/full")
+    faults = [{"kind": "invalid", "size": size, "solution": 3} for size in SIZES]
+    environment = emulatorSettings(tmp_path, pairSeconds=0.05, faults=faults)
+    running = start(step, environment=environment, devices=2)
+    waitForUnits(step, 2)
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(60) == 143
+    done = parallel(runScript, step, environment=emulatorSettings(tmp_path, faults=faults))
+    assert done.returncode == len(SIZES), done.stdout
+    assert stepReport(step)["validationFailures"] == len(SIZES)
+    assert parallel(runScript, step).returncode == len(SIZES)

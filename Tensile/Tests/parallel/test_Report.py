@@ -155,7 +155,7 @@ def testStepsAreFoundBelowTheOutputs(tmp_path):
     (tmp_path / "C_00").mkdir()
     (tmp_path / "C_00" / "step.json").write_text('{"run": "id", ')
     (tmp_path / "run.json").write_text("{}")
-    assert [step["started"] for step in readSteps(str(tmp_path), "id")] == [1, 2, 3]
+    assert [step["started"] for step in readSteps(str(tmp_path), ["id"])] == [1, 2, 3]
     assert len(readSteps(str(tmp_path))) == 4
 
 

@@ -30,13 +30,13 @@ ROOT_FILES = (
 # A module imports only from those after it. docs/design.md has a line for each.
 ORDER = """
     __main__ Run ParallelClient
-    StepReport StepFolder Step Loop Worker
+    History StepReport StepFolder HangLimit Step Loop Worker Guard
     HostRun Host Report DeviceConfigs ParseArguments DeviceList
     Contest Baseline Schedule Cost
     Outcomes ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
-    Locks Devices Masks Platform
+    Locks Devices Masks Platform Terminal
     Types Errors __init__
     HostBootstrap
 """.split()

@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from Tensile.Parallel.Journal import readJournal
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 SCRIPT = ROOT / "Tensile" / "bin" / "TensileParallel"
@@ -591,6 +593,134 @@ def testAClientThatCrashesOnAPairStillEndsInLogic(host, config, tmp_path, kind):
     assert [failure["kind"] for failure in summary["failures"]] == ["crashed"]
     result = runIt(*base, "--allow-failures", environment=environment)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def testAFinishedRunIsNotDoneAgain(host, config, tmp_path):
+    """The same command measures nothing, says so first and ends as before; --fresh measures."""
+    fault = {"kind": "crash", "size": "77,33,1,511", "solution": 2}
+    record = tmp_path / "record.jsonl"
+    environment = emulatorWith(tmp_path, faults=[fault], record=str(record))
+    out = tmp_path / "out"
+    base = [config, out, "--emulate", 2, "--tensile-root", host]
+    assert runIt(*base, environment=environment).returncode == 1
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    timed = record.read_bytes()
+    again = runIt(*base, environment=environment)
+    assert again.returncode == 1, again.stdout + again.stderr
+    first = again.stdout.splitlines()[0]
+    assert "exit status 1" in first and "nothing is measured again" in first
+    assert runIt(*base, "--allow-failures", environment=environment).returncode == 0
+    assert record.read_bytes() == timed
+    after = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    changed = [path.name for path in after if after[path] != before.get(path)]
+    assert set(changed) <= {"tensile_parallel.log"}
+    # The logic is wanted again: it is made from what is there.
+    shutil.rmtree(out / "merged_output" / "3_LibraryLogic")
+    result = runIt(*base, environment=environment)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert list((out / "merged_output" / "3_LibraryLogic").glob("*.yaml"))
+    assert summaryOf(out)["counts"]["crashed"] == 1
+    assert record.read_bytes() == timed
+    fresh = runIt(*base, "--fresh", environment=emulatorWith(tmp_path, record=str(record)))
+    assert fresh.returncode == 0, fresh.stdout + fresh.stderr
+    assert len(record.read_bytes()) > len(timed)
+
+
+def testAChangedConfigIsMeasured(host, config, tmp_path):
+    """Another size in the config: nothing stale is taken, and what changed is said."""
+    out = tmp_path / "out"
+    base = [config, out, "--emulate", 2, "--tensile-root", host]
+    assert runIt(*base).returncode == 0
+
+    def more(content):
+        sizes = content["BenchmarkProblems"][0][1]["BenchmarkFinalParameters"][0]["ProblemSizes"]
+        sizes.append({"Exact": [96, 32, 1, 256]})
+
+    writeConfig(tmp_path, more)
+    result = runIt(*base)
+    assert result.returncode == 0 and "the config changed" in result.stderr
+    rows = next((out / "merged_output" / "2_BenchmarkData").glob("*.csv")).read_text()
+    assert "96, 32, 1, 256" in rows
+
+
+def pairsIn(record):
+    """(size, solution's name) of every pair that any client has timed, in order."""
+    lines = record.read_text().splitlines() if record.exists() else []
+    events = [json.loads(line) for line in lines if line.endswith("}")]
+    return [(event["size"], event["name"]) for event in events if event["event"] == "pair"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def testAKilledRunContinuesWhereItWas(host, tmp_path, number):
+    """Two groups; killed in the second: the first is not measured again, no pair of the journal
+    is timed twice, nothing is left running, and the results are the serial ones."""
+
+    def twoGroups(content):
+        content["BenchmarkProblems"][0].append(content["BenchmarkProblems"][0][1])
+
+    config = writeConfig(tmp_path, twoGroups)
+    record = tmp_path / "record.jsonl"
+    environment = emulatorWith(tmp_path, pairSeconds=0.15, record=str(record))
+    environment["TENSILE_TEST_MARK"] = str(tmp_path)
+    out = tmp_path / "out"
+    arguments = [config, out, "--emulate", 2, "--tensile-root", host, "--keep-sizes-whole"]
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), *map(str, arguments)],
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while len(pairsIn(record)) < 16 + 6 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    process.wait(60)
+    gone = time.monotonic() + 5
+    while marked(str(tmp_path)) and time.monotonic() < gone:
+        time.sleep(0.05)
+    assert marked(str(tmp_path)) == []
+    before = pairsIn(record)
+    held = sum(len(readPieces(path)) for path in out.glob("outputs/*/*/journal.msgpack"))
+    quick = emulatorWith(tmp_path, record=str(record))
+    result = runIt(*arguments, environment=quick)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert len(pairsIn(record)) - len(before) == 2 * 16 - held
+    serial = tmp_path / "serial"
+    stock = tmp_path / "stock"
+    stock.mkdir()
+    content = yaml.safe_load(config.read_text())
+    del content["GlobalParameters"]["DeviceList"]
+    (stock / "config.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    runSerially(host, stock / "config.yaml", serial)
+    for folder in ("2_BenchmarkData", "3_LibraryLogic"):
+        assert sameFiles(out / "merged_output", serial, folder)
+    counts = summaryOf(out)["counts"]
+    assert counts["measured"] + counts["resumedPairs"] == 32
+
+
+def marked(mark):
+    """Processes that were born with a mark in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if b"TENSILE_TEST_MARK=" + mark.encode() + b"\0" in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def readPieces(path):
+    """(problem, solution) of every pair that a journal holds."""
+    return [
+        (problem, solution)
+        for record in readJournal(path)
+        for piece in record.get("pieces", ())
+        for problem in range(piece["firstProblem"], piece["firstProblem"] + piece["problemCount"])
+        for solution in range(
+            piece["firstSolution"], piece["firstSolution"] + piece["solutionCount"]
+        )
+    ]
 
 
 def testValidationFailuresEndAsInSerialTensile(host, config, tmp_path):

@@ -344,6 +344,18 @@ def test_clientDiesWithItsWorker(makeWorker, makeJob):
     assertUsable(worker, makeJob)
 
 
+def test_wrappersChildrenDieWithTheWorker(makeWorker, makeJob):
+    """A client that is a wrapper and does not exec: what it started ends with the worker too."""
+    worker = makeWorker()
+    pid = worker._executor.submit(os.getpid).result(LIMIT)
+    script = 'sleep 1000 & echo $! > "$0.child"\necho $$ > "$0.pid"\nwait\n'
+    _, job, client = startHanging(worker, makeJob, script)
+    child = readPid(Path(job.command[0] + ".child"))
+    os.kill(pid, signal.SIGKILL)
+    waitFor(lambda: not isAlive(client), "the wrapper's end")
+    waitFor(lambda: not isAlive(child), "the end of what it had started")
+
+
 def test_replacementWaitsForItsPredecessorsClient(makeWorker, makeJob, tmp_path):
     """With wait=False too: the lock is then held by a client of ours that is about to end."""
     worker = makeWorker(wait=False)
