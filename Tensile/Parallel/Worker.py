@@ -183,7 +183,7 @@ def _prepare() -> WorkerFacts:
 
 def _takeDevice() -> DeviceLock:
     """Raises what the initializer may not, and takes the lock; loky may replace workers unasked."""
-    global _guard, _lock
+    global _lock
     assert _claim is not None, "the initializer has not run"
     device = _claim.device
     problem = _mismatch or pinMismatch(os.environ, device)
@@ -191,9 +191,15 @@ def _takeDevice() -> DeviceLock:
         raise RunError("device %d: %s; nothing was run on it" % (device.ordinal, problem))
     if _lock is None:
         _lock = acquireLock(device, _claim.lockFolder, _claim.wait, _say)
+    return _lock
+
+
+def _ownGuard() -> Guard:
+    """This worker's guard, started for its first client."""
+    global _guard
     if _guard is None:
         _guard = Guard()
-    return _lock
+    return _guard
 
 
 def _say(message: str) -> None:
@@ -237,13 +243,13 @@ def _runClient(job: Job, lock: DeviceLock) -> ClientExit:
             log.write(("cannot start %s: %s\n" % (job.command[0], error.strerror)).encode())
             return ClientExit(None, False, started, time.time())
     watch = _Watch(job)
-    assert _guard is not None
-    _guard.watch(client.pid)
     try:
+        guard = _ownGuard()  # after the client's start, which need not wait for it
+        guard.watch(client.pid)
         watch.untilEnd(client)
     finally:
         endGroup(client)
-        _guard.forget(client.pid)
+    guard.forget(client.pid)
     return ClientExit(
         _shellStatus(client.returncode),
         watch.hung,
