@@ -30,6 +30,9 @@ PROBLEMS_FOLDER = "1_BenchmarkProblems"
 DATA_FOLDER = "2_BenchmarkData"
 LOGIC_FOLDER = "3_LibraryLogic"
 
+# Options that change what is said, and nothing else.
+_VERBOSE = ("-v", "--verbose")
+
 
 @dataclass
 class History:
@@ -83,7 +86,9 @@ def hashInputs(
     """
     return {
         "the config": _hash(_read(path) for path in files),
-        "Tensile's options": _hash(option.encode("utf-8", "replace") for option in options),
+        "Tensile's options": _hash(
+            option.encode("utf-8", "replace") for option in options if option not in _VERBOSE
+        ),
         "the client": _hash([_read(client) if client else b""]),
         "Tensile itself": _hash(_treeParts(tree)),
         "the architecture": _hash([architecture.encode()]),
@@ -140,6 +145,8 @@ def setAsideUnfinished(merged: str, steps: Sequence[dict]) -> List[str]:
 def _isFinished(step: dict) -> bool:
     if step.get("state") != "finished" or step.get("leftOver") or not step.get("file"):
         return False
+    if step.get("exit"):
+        return False  # Tensile is to hear of wrong results again: it ends before the logic
     return fileMark(Path(step["resultsFile"])) == list(step["file"])
 
 

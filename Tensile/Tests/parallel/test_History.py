@@ -66,6 +66,7 @@ def test_finishedStepsMayBeSkipped(merged):
         {"state": "running"},
         {"state": "stopped"},
         {"leftOver": 3},
+        {"exit": 2},
         {"file": None},
         {"file": [1, 2]},
     ],
@@ -132,7 +133,7 @@ def test_inputsAreNamedWhereTheyDiffer(tmp_path):
     config.write_text("x")
     client.write_text("y")
 
-    def now(options=("-v",), architecture="gfx90a"):
+    def now(options=("-x",), architecture="gfx90a"):
         return hashInputs([str(config)], options, str(client), str(tree), architecture)
 
     before = now()
@@ -140,7 +141,8 @@ def test_inputsAreNamedWhereTheyDiffer(tmp_path):
     (tree / "Tensile" / "Parallel" / "Ours.py").write_text("b")
     (tree / "Tensile" / "notes.txt").write_text("c")
     assert changedInputs(before, now()) == []
-    assert changedInputs(before, now(options=("-v", "x"))) == ["Tensile's options"]
+    assert changedInputs(before, now(options=("-v", "-x", "--verbose"))) == []
+    assert changedInputs(before, now(options=("-x", "y"))) == ["Tensile's options"]
     assert changedInputs(before, now(architecture="gfx942")) == ["the architecture"]
     config.write_text("X")
     client.write_text("Y")

@@ -732,6 +732,13 @@ def testValidationFailuresEndAsInSerialTensile(host, config, tmp_path):
     assert result.returncode == 1 and "ended with status 1" in result.stderr
     assert summaryOf(out)["counts"]["validationFailures"] == 1
     assert not (out / "merged_output" / "3_LibraryLogic").exists()
+    # The same command: nothing is timed again, and Tensile hears of it again.
+    record = tmp_path / "record.jsonl"
+    environment = emulatorWith(tmp_path, record=str(record))
+    result = runIt(config, out, "--emulate", 2, "--tensile-root", host, environment=environment)
+    assert result.returncode == 1 and "ended with status 1" in result.stderr
+    assert pairsIn(record) == []
+    assert not (out / "merged_output" / "3_LibraryLogic").exists()
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
