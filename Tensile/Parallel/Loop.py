@@ -275,6 +275,8 @@ class Loop:
         self._decide(result)
         if self._shouldStop(result):
             self._schedule.stop()
+            for other, running in self._jobs.items():
+                self._shorten(other, running)
 
     def _learn(self, result: UnitResult) -> None:
         unit, outcome = result.outcome.unit, result.outcome
@@ -330,11 +332,14 @@ class Loop:
         begun = [device for device in left if progress[device]]
         chosen = self._schedule.tooLong(left, begun)
         if chosen is not None:
-            self._shortened.add(chosen)
-            try:
-                self._workers[chosen].shorten(self._jobs[chosen])
-            except OSError as error:  # no room on the disk: the unit goes on to its end
-                log.debug("device %d: cannot end its unit early: %s", chosen, error)
+            self._shorten(chosen, self._jobs[chosen])
+
+    def _shorten(self, device: int, job: Job) -> None:
+        self._shortened.add(device)
+        try:
+            self._workers[device].shorten(job)
+        except OSError as error:  # no room on the disk: the unit goes on to its end
+            log.debug("device %d: cannot end its unit early: %s", device, error)
 
     def _left(self, device: int, job: Job, parts: Sequence[Part]) -> float:
         """What a running unit is expected to take still."""

@@ -30,14 +30,15 @@ from .Devices import describeDevice, scanDevices
 from .Errors import InputError, TensileParallelError
 from .HangLimit import hangSeconds
 from .Loop import Loop, LoopResult, Lost
+from .Outcomes import examine
 from .ParseArguments import ClientSettings
 from .Platform import System
 from .Schedule import Rectangle, Schedule, subtract
-from .Step import Step, makeJob, makeStep
+from .Step import Step, makeJob, makeStep, plainJob
 from .StepFolder import StepFolder, fileMark, keepAside
 from .StepReport import StepReport, tallyOf
 from .Terminal import openStreams, tell
-from .Types import MEASURED, Device, Job, Piece, UnitResult
+from .Types import MEASURED, ClientExit, Device, Job, Piece, Unit, UnitResult
 from .Worker import DeviceWorker
 
 log = logging.getLogger("TensileParallel")
@@ -188,6 +189,7 @@ class StepRun:
         self._report = StepReport(
             folder.path / "step.json", step, settings.run, self._devices, emulated
         )
+        self._salvageUnended()
         self._pieces: List[Piece] = [p for p in folder.pieces if self._isThere(p)]
         self._wholeResult: Optional[UnitResult] = None
         self._lost = [lostFrom(record) for record in folder.lost]
@@ -207,13 +209,17 @@ class StepRun:
         ordinals = [device.ordinal for device in self._devices]
         keepWhole = self._settings.keepSizesWhole or bool(keepsSizesWhole(step))
         missing = self._missing()
+        baseline = None if step.whole else chooseBaseline(cost, missing, len(ordinals))
+        begun = self._begun(missing) if keepWhole and not step.whole else []
+        held = [rest for rest, _ in begun]
         schedule = Schedule(
-            missing,
+            [area for area in missing if area not in held],
             ordinals,
             cost,
             self._folder.nextUnit,
             keepWhole,
-            None if step.whole else chooseBaseline(cost, missing, len(ordinals)),
+            baseline,
+            begun,
         )
         for piece in self._pieces:
             self._contests.add(piece)
@@ -236,13 +242,24 @@ class StepRun:
         result = loop.run()
         return self._finish(result)
 
-    def _makeJob(self, unit, device: Device) -> Job:
+    def _makeJob(self, unit: Unit, device: Device) -> Job:
         job = makeJob(self._step, unit, device, self._outputs, self._folder.name)
+        begun = {"unit": asdict(unit), "device": device.ordinal, "written": job.written}
+        self._folder.journal.append({"begunUnit": begun})
         step = self._step
         if step.whole:  # the client runs its whole list whatever the unit says
             unit = replace(unit, problemCount=step.table.problemCount)
         asked = self._settings.hangLimit
         return replace(job, silenceSeconds=hangSeconds(self._cost, step.config, unit, asked))
+
+    def _salvageUnended(self) -> None:
+        """Journals what units had measured when the run that began them was killed."""
+        for record in self._folder.unended:
+            unit = Unit(**record["unit"])
+            device = Device(record["device"], str(record["device"]))
+            job = plainJob(self._step, unit, device, self._outputs, self._folder.name)
+            killed = ClientExit(128 + signal.SIGKILL, False, 0.0, 0.0)
+            self._journal(examine(replace(job, written=record["written"]), killed))
 
     def _isThere(self, piece: Piece) -> bool:
         """Whether a journalled piece's file is still whole enough to be read."""
@@ -262,6 +279,21 @@ class StepRun:
             rest = [left for whole in rest for left in subtract(whole, lost.rectangle)]
         return rest
 
+    def _begun(self, missing: Sequence[Rectangle]) -> List[Tuple[Rectangle, int]]:
+        """Rests of rows, with the device that measured the other part."""
+        width = len(self._step.names)
+        begun = []
+        for area in missing:
+            own = [
+                piece.device
+                for piece in self._pieces
+                if piece.firstProblem <= area.firstProblem
+                and area.firstProblem < piece.firstProblem + piece.problemCount
+            ]
+            if own and area.solutionCount < width:
+                begun.append((area, own[0]))
+        return begun
+
     def _measuredPairs(self) -> int:
         table = self._step.table
         missing = sum(rectangle.pairs for rectangle in self._missing())
@@ -280,6 +312,19 @@ class StepRun:
     def _onResult(self, result: UnitResult) -> None:
         """Journals a result: from here on it counts."""
         outcome = result.outcome
+        self._journal(result)
+        if not outcome.unit.baseline:
+            self._pieces += result.pieces
+        if not outcome.unit.extra:
+            self._pairsDone += sum(p.problemCount * p.solutionCount for p in result.pieces)
+        if self._step.whole:
+            self._wholeResult = result
+        self._report.add(result)
+        self._report.write("running")
+        self._sayProgress(result)
+
+    def _journal(self, result: UnitResult) -> None:
+        outcome = result.outcome
         self._folder.journal.append(
             {
                 "unit": outcome.unit.number,
@@ -292,15 +337,6 @@ class StepRun:
                 "tally": None if outcome.unit.baseline else tallyOf(result),
             }
         )
-        if not outcome.unit.baseline:
-            self._pieces += result.pieces
-        if not outcome.unit.extra:
-            self._pairsDone += sum(p.problemCount * p.solutionCount for p in result.pieces)
-        if self._step.whole:
-            self._wholeResult = result
-        self._report.add(result)
-        self._report.write("running")
-        self._sayProgress(result)
 
     def _endsStep(self, result: UnitResult) -> bool:
         """exit-on-error: the first validation failure ends everything."""

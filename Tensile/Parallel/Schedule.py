@@ -204,8 +204,9 @@ class Schedule:
         firstUnit: int = 0,
         keepWhole: bool = False,
         baseline: Optional[Rectangle] = None,
+        begun: Sequence[Tuple[Rectangle, int]] = (),
     ) -> None:
-        """Starts with everything in `free` unmeasured.
+        """Starts with everything in `free` and `begun` unmeasured.
 
         Args:
             free: disjoint rectangles; what was measured before is not among them.
@@ -214,12 +215,13 @@ class Schedule:
             firstUnit: number of the first unit (a resumed step goes on counting).
             keepWhole: whether the solutions of a problem must stay on one device.
             baseline: what each device measures first, to be compared; None for nothing.
+            begun: rests of rows, each with the device that is to end it, as it has begun it.
         """
         self._cost = cost
         self._devices = {device: _DeviceState() for device in devices}
         self._free: List[Rectangle] = [r for r in free if r.pairs]
         self._width = max((r.solutionCount for r in self._free), default=0)
-        self._retries: List[_Retry] = []
+        self._retries = [_Retry(rest, 1, onlyDevice=device) for rest, device in begun]
         self._deaths: Dict[Pair, int] = {}
         self._nextUnit = firstUnit
         self._stopped = False

@@ -147,20 +147,7 @@ def makeJob(step: Step, unit: Unit, device: Device, outputs: Path, folderName: s
         outputs: absolute path of the outputs folder.
         folderName: the step's folder below gpu_N.
     """
-    base = os.path.join("gpu_%d" % device.ordinal, folderName)
-    job = Job(
-        unit=unit,
-        device=device,
-        command=(*step.client, *step.extraArguments),
-        folder=str(outputs / base),
-        pathBase=base,
-        written=unit.firstProblem,
-        firstColumn=step.table.firstSolution,
-        columns=step.names[unit.firstSolution :][: unit.solutionCount],
-        passes=step.passes,
-        workingFolder=step.workingFolder,
-        whole=bool(step.whole),
-    )
+    job = plainJob(step, unit, device, outputs, folderName)
     os.makedirs(job.folder, exist_ok=True)
     if step.whole:
         fixed = ("--results-file", job.file(".csv"), "--device-idx", "0")
@@ -184,6 +171,24 @@ def makeJob(step: Step, unit: Unit, device: Device, outputs: Path, folderName: s
     writeClientConfig(config, job.file(".ini"))
     command = (*job.command, "--config-file", job.file(".ini"))
     return replace(job, command=command, written=written)
+
+
+def plainJob(step: Step, unit: Unit, device: Device, outputs: Path, folderName: str) -> Job:
+    """A unit as a job, before its INI is written."""
+    base = os.path.join("gpu_%d" % device.ordinal, folderName)
+    return Job(
+        unit=unit,
+        device=device,
+        command=(*step.client, *step.extraArguments),
+        folder=str(outputs / base),
+        pathBase=base,
+        written=unit.firstProblem,
+        firstColumn=step.table.firstSolution,
+        columns=step.names[unit.firstSolution :][: unit.solutionCount],
+        passes=step.passes,
+        workingFolder=step.workingFolder,
+        whole=bool(step.whole),
+    )
 
 
 def _cutSizes(config: ClientConfig, unit: Unit) -> Tuple[ClientConfig, int]:

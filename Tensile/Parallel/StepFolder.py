@@ -104,9 +104,18 @@ class StepFolder:
         return _finished(self.journal.records) or self._earlier
 
     @property
+    def unended(self) -> List[Dict[str, Any]]:
+        """What was journalled of units that were begun, where nobody was there to see the end."""
+        ended = {record["unit"] for record in self.journal.records if "unit" in record}
+        begun = [record["begunUnit"] for record in self.journal.records if "begunUnit" in record]
+        return [each for each in begun if each["unit"]["number"] not in ended]
+
+    @property
     def nextUnit(self) -> int:
         """The first unit number that was never used here."""
-        numbers = [record["unit"] for record in self.journal.records if "unit" in record]
+        records = self.journal.records
+        numbers = [record["unit"] for record in records if "unit" in record]
+        numbers += [r["begunUnit"]["unit"]["number"] for r in records if "begunUnit" in r]
         return max(numbers, default=-1) + 1
 
 

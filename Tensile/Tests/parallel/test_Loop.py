@@ -88,7 +88,9 @@ class FakeWorker:
         return self.pending
 
     def shorten(self, job):
-        assert job is self.jobs[-1] and not self.pending.done()
+        assert job is self.jobs[-1]
+        if self.pending.done():
+            return  # too late: it has ended by itself
         self.shortened.append(job.unit)
         self.pending.set_result(self.script.shorten(self.device.ordinal, job.unit))
 
@@ -460,6 +462,19 @@ def test_resultThatEndsTheStep():
     run = Run(Script(), problems=50, shouldStop=lambda result: result.outcome.unit.number == 1)
     result = run.run()
     assert len(result.results) <= 3 and result.leftOver
+
+
+def test_resultThatEndsTheStepEndsTheOthers():
+    """exit-on-error: what runs on other devices is ended, and what it had finished is kept."""
+
+    def unit(device, unit):
+        return RUNS if unit.number == 0 else None
+
+    script = Script(unit=unit, shorten=lambda device, unit: shortened(device, unit, 1))
+    run = Run(script, problems=50, shouldStop=lambda r: r.outcome.unit.number == 1)
+    result = run.run()
+    assert [unit.number for unit in run.workers[0].shortened] == [0]
+    assert len(result.results) == 2 and result.leftOver
 
 
 def test_journalledBeforeItCounts():

@@ -634,3 +634,31 @@ def test_wrongResultsBeforeAStopStillCount(recorded, runScript, tmp_path):
     assert done.returncode == len(SIZES), done.stdout
     assert stepReport(step)["validationFailures"] == len(SIZES)
     assert parallel(runScript, step).returncode == len(SIZES)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("devices", [1, 3])
+def test_killedUnitKeepsWhatItHadMeasured(recorded, runScript, tmp_path, number, devices):
+    """Killed in the middle of long units: their finished pairs count in the next run."""
+    step = recorded("tensilelite-2024/full")
+    record = tmp_path / "record.jsonl"
+    environment = emulatorSettings(tmp_path, pairSeconds=0.06, record=str(record))
+    running = start(step, "--keep-sizes-whole", environment=environment, devices=devices)
+    deadline = time.monotonic() + 60
+    while timedPairs(record) < 40 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    running.send_signal(number)
+    running.wait(60)
+    before = timedPairs(record)
+    quick = emulatorSettings(tmp_path, record=str(record))
+    done = parallel(runScript, step, "--keep-sizes-whole", environment=quick, devices=devices)
+    assert done.returncode == 0, done.stdout
+    _, results = serial(runScript, step)
+    assert step.results.read_bytes() == results
+    # What each device was at is timed again, and nothing else.
+    assert 40 <= before and timedPairs(record) - len(SIZES) * SOLUTIONS <= devices
+
+
+def timedPairs(record):
+    """How many pairs clients have finished."""
+    return record.read_bytes().count(b'"event": "pair"') if record.exists() else 0

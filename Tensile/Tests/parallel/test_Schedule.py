@@ -582,6 +582,16 @@ def test_restOfBegunRowStaysOnItsDevice():
     ]
 
 
+def test_restOfAnEarlierRunStaysOnItsDevice():
+    """A row that an interrupted run had begun is ended by its device, or by another without it."""
+    rest = Rectangle(3, 1, 2, 4)
+    for home, expected in ((1, 1), (9, 0)):
+        schedule = Schedule([], [0, 1], FakeCost(), keepWhole=True, begun=[(rest, home)])
+        assert cells(*schedule.leftOver) == cells(rest)
+        units = runAll(schedule, lambda device, unit: None)
+        assert [(device, rectangleOf(unit)) for device, unit in units] == [(expected, rest)]
+
+
 def test_restOfBegunRowIsNotForOthers():
     """An idle device does not take what is left of a row that another one has begun."""
     schedule = makeSchedule(1, 10, 2, keepWhole=True)
