@@ -172,3 +172,4 @@ def test_killedAnywhereItContinues(recorded, tmp_path, seed):
             if attempt < KILLS_PER_RUN:
                 killing.clear()
     assert process.returncode == 0, (story, output)
+    print("; ".join(story))  # -rP shows it
