@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .Baseline import ratioOf
 from .Types import Piece
@@ -38,6 +38,7 @@ class _Row:
     pieces: List[Piece] = field(default_factory=list)
     home: Optional[int] = None
     asked: Set[int] = field(default_factory=set)  # solutions that home was asked to time again
+    refused: Set[Tuple[int, int]] = field(default_factory=set)  # (device, solution): it failed
     lead: float = math.inf  # best cell of home over the best of the others: a margin up to it holds
 
 
@@ -95,6 +96,19 @@ class Contests:
         for problem in rows:
             self._rows.setdefault(problem, _Row()).pieces.append(piece)
             self._open.add(problem)
+
+    def resume(self, problem: int, home: int, failed: Iterable[int]) -> None:
+        """Notes what an earlier run had decided: a row's home, and what could not be timed there.
+
+        Args:
+            problem: the row.
+            home: its home.
+            failed: solutions whose re-timing failed for good.
+        """
+        if problem in self._rows:
+            row = self._rows[problem]
+            row.home = home
+            row.refused |= {(home, solution) for solution in failed}
 
     def addBaseline(self, piece: Piece) -> None:
         """Compares a device's baseline with that of the first device that has one."""
@@ -163,14 +177,15 @@ class Contests:
         best = max(own, default=0.0)
         margin = self.margin
         # A cell that was asked for already has had its chance: it stands as it is.
-        others = [value for s, value in foreign.items() if s not in row.asked]
+        tried = row.asked | {s for device, s in row.refused if device == row.home}
+        others = [value for s, value in foreign.items() if s not in tried]
         row.lead = min((best / value for value in others), default=math.inf)
-        asked = {s for s, value in foreign.items() if best / value <= margin} - row.asked
+        asked = {s for s, value in foreign.items() if best / value <= margin} - tried
         ahead = [s for s in asked if foreign[s] > best]
         if ahead:  # the one in front first: beside what it does at home few may be left
             asked = {max(ahead, key=lambda s: foreign[s])}
         asked |= self._strangers(cells, row.home)
-        return sorted(asked - row.asked)
+        return sorted(asked - tried)
 
     def _strangers(self, cells: Dict[int, Tuple[float, int]], home: int) -> Set[int]:
         """The best cell of each device that nothing compares with home."""

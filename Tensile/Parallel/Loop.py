@@ -270,7 +270,8 @@ class Loop:
             self._learn(result)
         else:
             log.warning("%s", describe(result, job))
-            for rectangle in self._schedule.failed(device, done, outcome.lastPair):
+            left = self._schedule.failed(device, done, outcome.lastPair, result.ready)
+            for rectangle in left:
                 self._lose(rectangle, result)
         self._decide(result)
         if self._shouldStop(result):

@@ -82,6 +82,7 @@ def examine(job: Job, end: ClientExit) -> UnitResult:
         tail=readTail(job.file(".log")),
         startSeconds=end.startSeconds,
         shortened=end.shortened and not check.finished,
+        ready=output.ready,
     )
 
 

@@ -223,6 +223,11 @@ class StepRun:
         )
         for piece in self._pieces:
             self._contests.add(piece)
+        for earlier in self._folder.retimings:
+            unit = Unit(**earlier["unit"])
+            failed = earlier["kind"] not in (None, MEASURED)
+            columns = range(unit.firstSolution, unit.lastSolution + 1) if failed else ()
+            self._contests.resume(unit.firstProblem, earlier["device"], columns)
         lockFolder = os.environ.get("TENSILE_PARALLEL_LOCK_DIR") or str(self._outputs / "locks")
         if self._settings.client is None:
             # The emulated client tells of two on one device, counting within this run.

@@ -10,7 +10,8 @@ Every pair of the table is in exactly one place: free, running, waiting for anot
 given up. A pair that kills its client is tried once more on the same device, then once on another
 one if there is one, then given up; so it never costs its neighbours. A rectangle that gets nowhere
 without naming a pair (the client never reached its first one) is tried again elsewhere, then halved
-until the problem is found whose data or size it cannot bear; that row alone is given up.
+until the problem is found whose data or size it cannot bear; that row alone is given up. Where the
+client had begun to measure, the row is halved as well, until the pair is found.
 
 Units are made on demand, large ones first. A problem is split between devices only where it is
 longer than what one device should take at once. When a device finds nothing to do while another
@@ -143,7 +144,17 @@ def waterLevel(floors: Sequence[float], amount: float) -> float:
 
 
 def halve(whole: Rectangle) -> List[Rectangle]:
-    """Two parts of a rectangle of several rows."""
+    """Two parts of a rectangle: of its rows, or of the one row that it has."""
+    if whole.problemCount == 1:
+        left = whole.solutionCount // 2
+        return [
+            replace(whole, solutionCount=left),
+            replace(
+                whole,
+                firstSolution=whole.firstSolution + left,
+                solutionCount=whole.solutionCount - left,
+            ),
+        ]
     upper = whole.problemCount // 2
     return [
         replace(whole, problemCount=upper),
@@ -335,7 +346,11 @@ class Schedule:
             self._devices[retry.notDevice].refuted += 1
 
     def failed(
-        self, device: int, done: Sequence[Rectangle], deadPair: Optional[Pair] = None
+        self,
+        device: int,
+        done: Sequence[Rectangle],
+        deadPair: Optional[Pair] = None,
+        ready: bool = False,
     ) -> List[Rectangle]:
         """The device's unit ended early: keeps what it did and plans for the rest.
 
@@ -343,6 +358,7 @@ class Schedule:
             device: where it ran.
             done: the parts that were measured all the same.
             deadPair: the pair during which the client died, where that is known.
+            ready: whether the client had got as far as its first pair.
 
         Returns:
             What was given up by this: it will not be tried again.
@@ -366,7 +382,7 @@ class Schedule:
             self._putBack(unit, device, rest)
             return []
         self._devices[device].failures += 1
-        return self._failedWhole(unit, device, rest[0])
+        return self._failedWhole(unit, device, rest[0], ready)
 
     def retime(self, device: int, rectangles: Sequence[Rectangle]) -> None:
         """Has cells measured again on one device, unless it has left the run."""
@@ -485,11 +501,19 @@ class Schedule:
         self._putBack(unit, device, [left for whole in rest for left in subtract(whole, single)])
         return lost
 
-    def _failedWhole(self, unit: Unit, device: int, rectangle: Rectangle) -> List[Rectangle]:
+    def _failedWhole(
+        self, unit: Unit, device: int, rectangle: Rectangle, ready: bool
+    ) -> List[Rectangle]:
         """Nobody knows what it was: another try elsewhere if possible, then in halves."""
         attempt = unit.attempt + 1
-        if rectangle.problemCount > 1 and attempt > TRIES_TOGETHER:
-            self._retries += [_Retry(half, 1, notDevice=device) for half in halve(rectangle)]
+        oneRow = rectangle.problemCount == 1
+        divisible = not oneRow or (ready and rectangle.solutionCount > 1)
+        if divisible and attempt > TRIES_TOGETHER:
+            for half in halve(rectangle):
+                if oneRow and self._keepWhole:
+                    self._retries.append(_Retry(half, 1, onlyDevice=device))
+                else:
+                    self._retries.append(_Retry(half, 1, notDevice=device))
         elif attempt > TRIES_PER_PAIR:
             self.givenUp.append((rectangle, unit))
             return [rectangle]

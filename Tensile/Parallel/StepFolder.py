@@ -111,6 +111,18 @@ class StepFolder:
         return [each for each in begun if each["unit"]["number"] not in ended]
 
     @property
+    def retimings(self) -> List[Dict[str, Any]]:
+        """Units that timed cells again: `unit`, `device`, and how they ended (None: not at all)."""
+        records = self.journal.records
+        kinds = {record["unit"]: record["kind"] for record in records if "unit" in record}
+        begun = [record["begunUnit"] for record in records if "begunUnit" in record]
+        return [
+            {**each, "kind": kinds.get(each["unit"]["number"])}
+            for each in begun
+            if each["unit"]["retiming"]
+        ]
+
+    @property
     def nextUnit(self) -> int:
         """The first unit number that was never used here."""
         records = self.journal.records

@@ -256,6 +256,7 @@ class UnitResult:
         tail: the client's last lines.
         startSeconds: what the client took before its first pair; None where unknown.
         shortened: whether its rest was taken from it; it is then measured in part.
+        ready: whether its output tells that it had got as far as its first pair.
     """
 
     outcome: Outcome
@@ -267,3 +268,4 @@ class UnitResult:
     tail: str = ""
     startSeconds: Optional[float] = None
     shortened: bool = False
+    ready: bool = False

@@ -185,6 +185,21 @@ def test_pairIsAskedForOnce():
     assert machine.contests.due(lambda problem: False, {0: 0.0, 1: 0.0}) == []
 
 
+def test_whatAnEarlierRunDecidedStands():
+    """Home stays home, and a re-timing that failed there is not tried by every later run."""
+    machine = Machine({0: 1.0, 1: 1.0}, [1.0, 0.999])
+    machine.measure(0, 0, 1)
+    machine.measure(1, 1, 1)
+    machine.contests.resume(0, 1, [])
+    (due,) = machine.contests.due(lambda problem: False, {0: 0.0, 1: 0.0})
+    assert (due.device, due.solutions) == (1, (0,))
+    machine = Machine({0: 1.0, 1: 1.0}, [1.0, 0.999])
+    machine.measure(0, 0, 1)
+    machine.measure(1, 1, 1)
+    machine.contests.resume(0, 1, [0])
+    assert machine.contests.due(lambda problem: False, {0: 0.0, 1: 0.0}) == []
+
+
 @pytest.mark.parametrize("text", ["-1", "0", "nan", "-nan", "inf", "9223372036854775808", ""])
 def test_absurdCellsAreNoResults(text):
     """What is no measurement never contends."""

@@ -567,10 +567,12 @@ FAULTS = {
     "exit": {"kind": "exit", "status": 3},
     "error": {"kind": "error"},
     "torn row": {"kind": "torn-row"},
+    "no csv": {"kind": "no-csv"},
     "absurd": {"kind": "value", "time": "0", "speed": "inf"},
 }
 # How each is named where that is not "crashed".
-NAMED = {"hang": "hung", "stubborn hang": "hung", "error": "failed", "exit": "failed"}
+NAMED = {"hang": "hung", "stubborn hang": "hung"}
+NAMED.update({"error": "failed", "exit": "failed", "no csv": "failed"})
 
 
 def withoutWinners(results: bytes, chosen):

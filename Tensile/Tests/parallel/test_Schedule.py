@@ -126,7 +126,7 @@ def test_subtractKeepsTableOrder(whole, part):
     assert left == sorted(left, key=lambda r: (r.firstProblem, r.firstSolution))
 
 
-@given(rectangles.filter(lambda r: r.problemCount > 1))
+@given(rectangles.filter(lambda r: r.pairs > 1))
 def test_halveCutsBetweenRows(whole):
     """Two parts, neither empty, together the whole."""
     first, second = halve(whole)
@@ -283,7 +283,8 @@ class ScheduleMachine(RuleBasedStateMachine):
         if unit.retiming:
             self._failRetiming(device, unit, done, deadPair, left)
             return
-        lost = self.schedule.failed(device, done, deadPair)
+        ready = deadPair is None and (self.failures % 2 == 0)
+        lost = self.schedule.failed(device, done, deadPair, ready)
         self.done |= set(cells(*done)) & set(cells(rectangleOf(unit)))
         self.failures += 1
         assert set(cells(*lost)) <= left
@@ -523,6 +524,27 @@ def test_problemThatCannotEvenStartCostsNoOther(devices):
     lost = cells(*(rectangle for rectangle, _ in schedule.givenUp))
     assert sorted(lost) == [(11, s) for s in range(3)]
     assert not schedule.leftOver
+
+
+@pytest.mark.parametrize("keepWhole", [False, True])
+@pytest.mark.parametrize("devices", [1, 3])
+def test_pairThatSpoilsItsUnitIsFound(devices, keepWhole):
+    """A pair with which a client leaves nothing, without dying at it: it alone is given up."""
+    schedule = makeSchedule(4, 16, devices, keepWhole=keepWhole)
+    spoiled = (2, 11)
+    starts = 0
+    while not schedule.finished:
+        for device in schedule.devices:
+            if device not in schedule.running:
+                schedule.next(device)
+        for device, unit in list(schedule.running.items()):
+            starts += 1
+            if rectangleOf(unit).holds(spoiled):
+                schedule.failed(device, [], None, ready=True)
+            else:
+                schedule.succeeded(device)
+    assert [area for area, _ in schedule.givenUp] == [Rectangle(2, 1, 11, 1)]
+    assert not schedule.leftOver and starts < 40
 
 
 @pytest.mark.parametrize("named", [True, False])
