@@ -39,6 +39,7 @@ class _Row:
     home: Optional[int] = None
     asked: Set[int] = field(default_factory=set)  # solutions that home was asked to time again
     refused: Set[Tuple[int, int]] = field(default_factory=set)  # (device, solution): it failed
+    spoiled: List[int] = field(default_factory=list)  # solutions without a result
     lead: float = math.inf  # best cell of home over the best of the others: a margin up to it holds
 
 
@@ -49,6 +50,7 @@ class Retiming:
     device: int
     problem: int
     solutions: Tuple[int, ...]
+    avoid: Tuple[int, ...] = ()  # those between them that gave no result
 
 
 class Contests:
@@ -150,7 +152,7 @@ class Contests:
                     assert row.home is not None
                     row.asked.update(asked)
                     waits[row.home] += len(asked) * pairSeconds(problem)
-                    found.append(Retiming(row.home, problem, tuple(asked)))
+                    found.append(Retiming(row.home, problem, tuple(asked), tuple(row.spoiled)))
                 else:
                     self._open.discard(problem)
             # What was decided under a smaller margin may be open again.
@@ -167,6 +169,7 @@ class Contests:
     ) -> List[int]:
         """Cells of other devices that may hide a winner; empty where the row is decided."""
         cells, first = self._cells(problem, row)
+        row.spoiled = sorted(set(range(self._width)) - set(cells))
         if row.home not in waits:
             row.home, row.asked = _chooseHome(cells, waits, self.margin, pairSeconds), set()
         if row.home is None:
@@ -207,8 +210,7 @@ class Contests:
             values = self._readCells(piece, problem)
             for solution, value in enumerate(values, piece.firstSolution):
                 if value is None:
-                    now.pop(solution, None)
-                    continue
+                    continue  # a re-timing that failed takes nothing away
                 now[solution] = (value, piece.device)
                 first.setdefault(solution, now[solution])
         return now, first
@@ -272,18 +274,24 @@ def readValue(text: str) -> Optional[float]:
 
 
 def spans(
-    solutions: Sequence[int], pairSeconds: float, fixedSeconds: float
+    solutions: Sequence[int],
+    pairSeconds: float,
+    fixedSeconds: float,
+    avoid: Sequence[int] = (),
 ) -> List[Tuple[int, int]]:
     """Contiguous (first, count) ranges that cover the solutions, as cheaply as possible.
 
-    A client times a contiguous range; a gap is cheaper than another client where it is short.
+    A client times a contiguous range; a gap is cheaper than another client where it is short. What
+    gave no result is not in any of them: it could cost its neighbours their re-timing.
     """
+    spoiled = set(avoid)
     ranges: List[Tuple[int, int]] = []
     for solution in sorted(solutions):
         if ranges:
             first, count = ranges[-1]
             gap = solution - (first + count)
-            if gap * pairSeconds <= fixedSeconds:
+            clean = spoiled.isdisjoint(range(first + count, solution))
+            if clean and gap * pairSeconds <= fixedSeconds:
                 ranges[-1] = (first, solution - first + 1)
                 continue
         ranges.append((solution, 1))

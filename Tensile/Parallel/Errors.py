@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class TensileParallelError(Exception):
     """An error meant for a person: one line that says what is wrong, where, and what to do.
@@ -24,3 +26,13 @@ class RunError(TensileParallelError):
     """A run that could not be completed although its input was right."""
 
     exitStatus = 1
+
+
+def describeError(error: OSError) -> str:
+    """One line about a failure of the system: what, where, and what to do."""
+    text = error.strerror or str(error)
+    if error.filename:
+        text = "%s: %s" % (error.filename, text)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        text += "; make room, then the same command goes on (what was measured is kept)"
+    return text

@@ -30,6 +30,9 @@ PROBLEMS_FOLDER = "1_BenchmarkProblems"
 DATA_FOLDER = "2_BenchmarkData"
 LOGIC_FOLDER = "3_LibraryLogic"
 
+# Folders that no kernel is made from.
+_NO_SOURCE = {"Tests", "Parallel", "__pycache__"}
+
 # Options that change what is said, and nothing else.
 _VERBOSE = ("-v", "--verbose")
 
@@ -81,7 +84,7 @@ def hashInputs(
         files: the config, and the sizes of the alternate format.
         options: the host's own options.
         client: path of tensile_client; None for the emulated one, or one that the host builds.
-        tree: the host's folder; its Python counts, by what the files say.
+        tree: the host's folder; its files count, by what they say.
         architecture: of the devices.
     """
     return {
@@ -176,7 +179,7 @@ def _files(folder: Path) -> Iterator[Path]:
 def _treeParts(tree: str) -> Iterator[bytes]:
     for path in _files(Path(tree) / "Tensile"):
         below = path.relative_to(tree).parts[1:]
-        if path.suffix == ".py" and not {"Tests", "Parallel"} & set(below):
+        if path.suffix != ".pyc" and not _NO_SOURCE & set(below):
             yield os.fsencode("/".join(below))
             yield _read(str(path))
 

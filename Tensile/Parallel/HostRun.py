@@ -191,7 +191,10 @@ class _Output:
         if not lines:
             return
         prefix = timeStamp().encode() + b" host: "
-        self._log.write(b"".join(prefix + line + b"\n" for line in lines))
+        try:
+            self._log.write(b"".join(prefix + line + b"\n" for line in lines))
+        except OSError:
+            pass  # the disk is full: whoever needs the room for more than words says so
         self._tail.extend(line[:500] for line in lines if line.strip())
         marked = [line for line in lines if line.startswith(TERMINAL_MARK)]
         shown = lines if self._echoAll else marked if self._echoMarked else []

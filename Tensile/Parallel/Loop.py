@@ -188,6 +188,7 @@ class Loop:
             self._setAside(device, "its worker died %d times" % worker.starts)
             return
         self._begun[device] = time.monotonic()
+        self._schedule.setAway(device, True)
         try:
             self._futures[worker.start()] = device
         except Exception as error:  # loky cannot start a process: no memory, no descriptors
@@ -227,6 +228,7 @@ class Loop:
 
     def _finishStart(self, device: int, error: Optional[BaseException], note: str) -> None:
         if error is None:
+            self._schedule.setAway(device, False)
             if note and self._workers[device].starts == 1:
                 self._note("%s", note)
             seconds = time.monotonic() - self._begun[device]
@@ -316,7 +318,7 @@ class Loop:
         for retiming in self._contests.due(isOpen, waits, pairSeconds):
             pair = self._cost.pairSeconds(retiming.problem)
             fixed = self._cost.fixedSeconds(retiming.problem, 1)
-            ranges = spans(retiming.solutions, pair, fixed)
+            ranges = spans(retiming.solutions, pair, fixed, retiming.avoid)
             areas = [Rectangle(retiming.problem, 1, first, count) for first, count in ranges]
             self._schedule.retime(retiming.device, areas)
 

@@ -10,7 +10,6 @@ the exit status. What it adds is told by a line on its output and by step.json.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import signal
@@ -27,7 +26,7 @@ from .Contest import Contests, readValue
 from .Cost import Cost
 from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import describeDevice, scanDevices
-from .Errors import InputError, TensileParallelError
+from .Errors import InputError, TensileParallelError, describeError
 from .HangLimit import hangSeconds
 from .Loop import Loop, LoopResult, Lost
 from .Outcomes import examine
@@ -67,22 +66,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return error.exitStatus
     except OSError as error:
         log.debug("ended by an error", exc_info=True)
-        tell("TensileParallelClient: error: %s" % _describe(error), sys.stderr)
+        tell("TensileParallelClient: error: %s" % describeError(error), sys.stderr)
         return 1
     except _Stopped as stop:
         text = "stopped by %s; what was measured is kept: the same command continues"
         tell("TensileParallelClient: " + text % stop.name, sys.stderr)
         return 128 + stop.number
-
-
-def _describe(error: OSError) -> str:
-    """One line: what, where, and what to do."""
-    text = error.strerror or str(error)
-    if error.filename:
-        text = "%s: %s" % (error.filename, text)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        text += "; make room, then the same command goes on (what was measured is kept)"
-    return text
 
 
 class _Stopped(BaseException):
@@ -190,7 +179,11 @@ class StepRun:
             folder.path / "step.json", step, settings.run, self._devices, emulated
         )
         self._salvageUnended()
-        self._pieces: List[Piece] = [p for p in folder.pieces if self._isThere(p)]
+        self._identities = {device.ordinal: identityOf(device) for device in devices}
+        there = [(p, identity) for p, identity, size in folder.pieces if self._isThere(p, size)]
+        self._pieces: List[Piece] = [piece for piece, _ in there]
+        self._earlier = there
+        self._written = False
         self._wholeResult: Optional[UnitResult] = None
         self._lost = [lostFrom(record) for record in folder.lost]
         self._pairsDone = 0 if step.whole else self._measuredPairs()
@@ -221,9 +214,11 @@ class StepRun:
             baseline,
             begun,
         )
-        for piece in self._pieces:
-            self._contests.add(piece)
+        for piece, identity in self._earlier:
+            self._contests.add(replace(piece, device=self._sameDevice(piece.device, identity)))
         for earlier in self._folder.retimings:
+            if self._sameDevice(earlier["device"], earlier["identity"]) < 0:
+                continue
             unit = Unit(**earlier["unit"])
             failed = earlier["kind"] not in (None, MEASURED)
             columns = range(unit.firstSolution, unit.lastSolution + 1) if failed else ()
@@ -250,6 +245,7 @@ class StepRun:
     def _makeJob(self, unit: Unit, device: Device) -> Job:
         job = makeJob(self._step, unit, device, self._outputs, self._folder.name)
         begun = {"unit": asdict(unit), "device": device.ordinal, "written": job.written}
+        begun["identity"] = identityOf(device)
         self._folder.journal.append({"begunUnit": begun})
         step = self._step
         if step.whole:  # the client runs its whole list whatever the unit says
@@ -264,11 +260,41 @@ class StepRun:
             device = Device(record["device"], str(record["device"]))
             job = plainJob(self._step, unit, device, self._outputs, self._folder.name)
             killed = ClientExit(128 + signal.SIGKILL, False, 0.0, 0.0)
-            self._journal(examine(replace(job, written=record["written"]), killed))
+            result = examine(replace(job, written=record["written"]), killed)
+            self._journal(result, self._kept(result), record["identity"])
 
-    def _isThere(self, piece: Piece) -> bool:
-        """Whether a journalled piece's file is still whole enough to be read."""
-        return Results.readHeader(str(self._outputs / piece.path)) is not None
+    def _isThere(self, piece: Piece, size: int) -> bool:
+        """Whether a journalled piece's file can still be read, and was not cut."""
+        path = self._outputs / piece.path
+        return Results.readHeader(str(path)) is not None and path.stat().st_size >= size
+
+    def _sameDevice(self, ordinal: int, identity: str) -> int:
+        """A device's number in this run; below 0 for one that has another number now, or none.
+
+        An ordinal counts in the user's environment: the next run's may mean another GPU.
+        """
+        if self._identities.get(ordinal, identity) == identity:
+            return ordinal
+        known = sorted({each for _, each in self._earlier} | {identity})
+        return -1 - known.index(identity)
+
+    def _kept(self, result: UnitResult) -> Tuple[Piece, ...]:
+        """The pieces that count. Of a re-timing only valid cells do: it takes nothing away."""
+        if result.outcome.unit.baseline:
+            return ()
+        if not result.outcome.unit.retiming:
+            return result.pieces
+        kept = []
+        for piece in result.pieces:
+            values = self._readCells(piece, piece.firstProblem)
+            for at, value in enumerate(values, piece.firstSolution):
+                if value is None:
+                    continue
+                if kept and kept[-1].firstSolution + kept[-1].solutionCount == at:
+                    kept[-1] = replace(kept[-1], solutionCount=kept[-1].solutionCount + 1)
+                else:
+                    kept.append(replace(piece, firstSolution=at, solutionCount=1))
+        return tuple(kept)
 
     def _missing(self) -> List[Rectangle]:
         if self._step.whole:
@@ -290,12 +316,12 @@ class StepRun:
         begun = []
         for area in missing:
             own = [
-                piece.device
-                for piece in self._pieces
+                self._sameDevice(piece.device, identity)
+                for piece, identity in self._earlier
                 if piece.firstProblem <= area.firstProblem
                 and area.firstProblem < piece.firstProblem + piece.problemCount
             ]
-            if own and area.solutionCount < width:
+            if own and own[0] >= 0 and area.solutionCount < width:
                 begun.append((area, own[0]))
         return begun
 
@@ -317,9 +343,9 @@ class StepRun:
     def _onResult(self, result: UnitResult) -> None:
         """Journals a result: from here on it counts."""
         outcome = result.outcome
-        self._journal(result)
-        if not outcome.unit.baseline:
-            self._pieces += result.pieces
+        result = replace(result, pieces=self._kept(result))
+        self._journal(result, result.pieces, self._identities.get(outcome.device, ""))
+        self._pieces += result.pieces
         if not outcome.unit.extra:
             self._pairsDone += sum(p.problemCount * p.solutionCount for p in result.pieces)
         if self._step.whole:
@@ -328,7 +354,7 @@ class StepRun:
         self._report.write("running")
         self._sayProgress(result)
 
-    def _journal(self, result: UnitResult) -> None:
+    def _journal(self, result: UnitResult, pieces: Sequence[Piece], identity: str) -> None:
         outcome = result.outcome
         self._folder.journal.append(
             {
@@ -338,8 +364,10 @@ class StepRun:
                 "exit": outcome.exitStatus,
                 "seconds": outcome.seconds,
                 "message": outcome.message,
-                "pieces": [] if outcome.unit.baseline else [asdict(p) for p in result.pieces],
-                "tally": None if outcome.unit.baseline else tallyOf(result),
+                "pieces": [asdict(piece) for piece in pieces],
+                "sizes": [(self._outputs / piece.path).stat().st_size for piece in pieces],
+                "identity": identity,
+                "tally": tallyOf(result),
             }
         )
 
@@ -361,13 +389,21 @@ class StepRun:
             last = result.lost[-1].message if result.lost else "no device could be used"
             _say("nothing at all could be measured (%s): no results file is written" % last)
         elif self._mayReplaceResults(missing):
-            join = self._join()
-            self._writeClientLog()
+            # Beside the results file: only now it shows whether all that was measured can be read.
+            joined = self._step.results.with_name(self._step.results.name + ".joined")
+            join = self._join(joined)
             if join.missing > missing:
                 status = 1
-                text = "%d measured pairs cannot be read any more; run the same command again"
+                text = "%d measured pairs cannot be read any more: --fresh measures anew"
                 _say(text % (join.missing - missing))
                 missing = join.missing
+            if self._mayReplaceResults(missing):
+                os.replace(joined, self._step.results)
+                self._writeClientLog()
+                self._written = True
+            else:
+                joined.unlink()
+                _say(_KEPT % self._step.results)
         else:
             _say(_KEPT % self._step.results)
         self._report.contests(self._contests)
@@ -403,14 +439,14 @@ class StepRun:
         name = "unit_%d.csv" % outcome.unit.number
         return os.path.join("gpu_%d" % outcome.device, self._folder.name, name)
 
-    def _join(self) -> ResultsJoin.JoinReport:
-        """Writes the results file from everything that was measured."""
+    def _join(self, path: Path) -> ResultsJoin.JoinReport:
+        """Writes a results file from everything that was measured."""
         step = self._step
         config = step.config
         table = step.table
         first = config.sizes[table.firstProblem % config.sizeCount]
         return ResultsJoin.joinShards(
-            str(step.results),
+            str(path),
             [self._joinPiece(piece) for piece in self._pieces],
             step.names,
             table.problemCount,
@@ -534,7 +570,7 @@ class StepRun:
     def _sayEnd(self, result: LoopResult, status: int) -> None:
         lost = sum(area.rectangle.pairs for area in [*self._lost, *result.lost])
         left = sum(area.pairs for area in result.leftOver)
-        text = "%s written" % self._step.results
+        text = "%s %s" % (self._step.results, "written" if self._written else "not written")
         if lost or left:
             text += "; %d pairs could not be measured, %d were not tried" % (lost, left)
         _say("%s; exit %d" % (text, status))
@@ -553,6 +589,11 @@ class StepRun:
         )
 
 
+def identityOf(device: Device) -> str:
+    """What tells a GPU from another one that has its ordinal in another environment."""
+    return "|".join((device.token, device.uniqueId, device.pciAddress, device.architecture))
+
+
 def lostFrom(record: Dict[str, Any]) -> Lost:
     """What the journal says could not be measured."""
     return Lost(**{**record, "rectangle": Rectangle(**record["rectangle"])})
@@ -564,6 +605,8 @@ def keepsSizesWhole(step: Step) -> str:
         return "several passes are merged per device"
     if step.config.get("skip-slow-solution-ratio") not in (None, "", "0", "0.0"):
         return "skip-slow-solution-ratio compares a solution with those before it"
+    if step.config.get("performance-metric") == "CUEfficiency":
+        return "with CUEfficiency the row names the least time of all its solutions"
     return ""
 
 

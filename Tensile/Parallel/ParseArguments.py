@@ -217,6 +217,7 @@ class ClientSettings:
         config: the tuning config; None without a front end.
         sizesFile: the second file of the alternate format; None where there is none.
         alternateFormat: config is in the alternate format.
+        hostInputs: what the kernels depend on beside the config: (name, hash).
     """
 
     configFiles: Tuple[str, ...] = ()
@@ -241,6 +242,7 @@ class ClientSettings:
     config: Optional[str] = None
     sizesFile: Optional[str] = None
     alternateFormat: bool = False
+    hostInputs: Tuple[Tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -518,6 +520,7 @@ def _withSettingsFile(settings: ClientSettings, path: str) -> ClientSettings:
             config=run.get("config"),
             sizesFile=run.get("sizesFile"),
             alternateFormat=bool(run.get("alternateFormat")),
+            hostInputs=tuple((run.get("hostInputs") or {}).items()),
         )
     except OSError as error:
         raise InputError("--settings %s: %s" % (path, error.strerror or error)) from None

@@ -21,6 +21,7 @@ import uuid
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 
 import yaml
@@ -29,7 +30,7 @@ from . import __version__
 from .DeviceConfigs import readConfig, writeDeviceConfigs
 from .DeviceList import Selection, parseDeviceList, parseDeviceListText, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
-from .Errors import InputError, TensileParallelError
+from .Errors import InputError, TensileParallelError, describeError
 from .History import (
     History,
     changedInputs,
@@ -60,6 +61,7 @@ from .Report import (
     untriedPairs,
     writeReports,
 )
+from .StepFolder import JOURNAL, keepAside
 from .Terminal import openStreams, tell
 
 LOG_FILE = "tensile_parallel.log"
@@ -95,6 +97,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except TensileParallelError as error:
         tell("TensileParallel: error: %s" % error, sys.stderr)
         return error.exitStatus
+    except OSError as error:
+        tell("TensileParallel: error: %s" % describeError(error), sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 
@@ -211,7 +216,9 @@ def _selectDevices(settings: RunSettings, wanted: Any) -> Tuple[DeviceScan, Sele
 def _configNotes(settings: RunSettings, config: Any) -> List[str]:
     """What is to be said about a config before a parallel run."""
     notes = []
-    parameters = config.get("GlobalParameters") or {}
+    parameters = config.get("GlobalParameters")
+    if not isinstance(parameters, dict):
+        parameters = {}
     if "Device" in parameters or settings.parameter("Device") is not None:
         notes.append("Device is overruled by DeviceList")
     if _globalParameter(settings, config, "PinClocks"):
@@ -411,8 +418,8 @@ def _runParallel(
             if isUntouched(history, places.merged):
                 return _sayFinished(settings, history, places)
             notes = [*notes, *_say(changed)]
-            runInfo = _writeSettings(settings, host, selection, places, client)
-            resumes = _begin(settings, config, places, history, runInfo["run"])
+            runInfo = _writeSettings(settings, host, selection, places, client, history)
+            redo = _begin(settings, config, places, history, runInfo["run"], bool(changed))
             _writeLauncher(places)
             logger.info("TensileParallel %s: %s", __version__, shlex.join(settings.argv))
             logger.info("host: %s (%s)", host.description, host.source)
@@ -423,7 +430,7 @@ def _runParallel(
             if not settings.quiet:
                 _announce(settings, host, selection, places)
             end = runHost(
-                _command(settings, host, config, places, client, resumes),
+                _command(settings, host, config, places, client, redo),
                 _environment(settings),
                 log,
                 echoAll=settings.verbose,
@@ -478,19 +485,37 @@ def _sayFinished(settings: RunSettings, history: History, places: Places) -> int
     return status
 
 
-def _begin(settings: RunSettings, config: Any, places: Places, history: History, run: str) -> bool:
-    """Notes the run in the history; whether the host may skip what is finished."""
-    resumes = bool(history.runs) and not _repeatedTypes(config)
-    if _globalParameter(settings, config, "ForceRedoBenchmarkProblems") is not None:
-        resumes = False  # the user's own word counts
-    if resumes:
+def _begin(
+    settings: RunSettings,
+    config: Any,
+    places: Places,
+    history: History,
+    run: str,
+    changed: bool,
+) -> Optional[bool]:
+    """Notes the run in the history.
+
+    Returns:
+        Whether the host is to do again what is finished; None where the config, or the host, is to
+        decide it.
+    """
+    asked = _globalParameter(settings, config, "ForceRedoBenchmarkProblems")
+    redo: Optional[bool] = None
+    if settings.fresh or changed:
+        redo = True  # else the host could skip what was made from other inputs
+    elif history.runs and asked is None and not _repeatedTypes(config):
+        redo = False
+    if settings.fresh:
+        for path in Path(places.outputs).rglob(JOURNAL):
+            keepAside(path)  # so that a later run goes on with this one's results only
+    if redo is False or (history.runs and asked is False):
         moved = setAsideUnfinished(places.merged, readSteps(places.outputs, history.runs))
         for path in moved:
             logging.getLogger("TensileParallel").info("%s was not finished: done again", path)
     history.runs.append(run)
     history.finished = None
     history.write(places.outputs)
-    return resumes
+    return redo
 
 
 def _lockedOutputs(places: Places) -> BinaryIO:
@@ -540,6 +565,7 @@ def _writeSettings(
     selection: Selection,
     places: Places,
     client: Optional[str],
+    history: History,
 ) -> Dict[str, Any]:
     """run.json: what the front end tells the parallel client."""
     runInfo = {
@@ -563,6 +589,8 @@ def _writeSettings(
         "alternateFormat": settings.alternateFormat,
         "merged": places.merged,
         "host": asdict(host),
+        # What kernels are made from and no INI tells.
+        "hostInputs": {key: history.inputs[key] for key in ("Tensile's options", "Tensile itself")},
     }
     _replaceFile(places.settings, json.dumps(runInfo, indent=1).encode() + b"\n")
     return runInfo
@@ -600,15 +628,15 @@ def _command(
     config: Any,
     places: Places,
     client: Optional[str],
-    resumes: bool,
+    redo: Optional[bool],
 ) -> List[str]:
     """The host's command line: the user's options, our launcher and output folder."""
     bootstrap = ["--parent", str(os.getpid())]
     changes = {}
     if _globalParameter(settings, config, "PinClocks"):
         changes["PinClocks"] = "False"
-    if resumes:
-        changes["ForceRedoBenchmarkProblems"] = "False"
+    if redo is not None:
+        changes["ForceRedoBenchmarkProblems"] = str(redo)
     if host.generation == TENSILELITE_2026:
         # Its own way of using several GPUs: the launcher is one client to it.
         changes["ParallelGpuExecution"] = "1"

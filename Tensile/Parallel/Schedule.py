@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .Cost import Cost
 from .Types import Unit
@@ -240,6 +240,7 @@ class Schedule:
         self._deathsBefore = 0
         self._keepWhole = keepWhole
         self._baseline = baseline
+        self._away: Set[int] = set()
         self.givenUp: List[Tuple[Rectangle, Unit]] = []
 
     @property
@@ -369,7 +370,7 @@ class Schedule:
             self._devices[device].failures += 1
             return []
         if unit.retiming:
-            return self._failedRetiming(unit, device, rest)
+            return self._failedRetiming(unit, device, rest, deadPair)
         progress = sum(r.pairs for r in rest) < unit.pairs
         if progress:
             self._devices[device].progressed()
@@ -390,12 +391,16 @@ class Schedule:
             return
         self._retries += [_Retry(r, 1, onlyDevice=device, retiming=True) for r in rectangles]
 
+    def setAway(self, device: int, away: bool) -> None:
+        """Says whether a device has no worker at the moment: nothing waits for it then."""
+        (self._away.add if away else self._away.discard)(device)
+
     def waits(self, secondsLeft: Mapping[int, float]) -> Dict[int, float]:
         """How long a re-timing would have to wait on each device, if others would wait for it.
 
         As long as there is other work, nobody waits for a re-timing.
         """
-        waits = {device: 0.0 for device in self.devices}
+        waits = {device: 0.0 for device in self.devices if device not in self._away}
         if self._free:
             return waits
         for device, unit in self.running.items():
@@ -467,9 +472,21 @@ class Schedule:
         return not unit.extra and (unit.problemCount > 1 or not self._keepWhole)
 
     def _failedRetiming(
-        self, unit: Unit, device: int, rest: Sequence[Rectangle]
+        self, unit: Unit, device: int, rest: Sequence[Rectangle], deadPair: Optional[Pair]
     ) -> List[Rectangle]:
         """Cells that are there already: another try, then they stay as they are."""
+        if deadPair is not None and unit.solutionCount > 1:
+            # The pair that kills its client is tried alone, and costs the others no try.
+            single = Rectangle(deadPair[0], 1, deadPair[1], 1)
+            others = [left for whole in rest for left in subtract(whole, single)]
+            if sum(r.pairs for r in others) < sum(r.pairs for r in rest):
+                if not self._devices[device].setAside:
+                    self._retries += [
+                        _Retry(r, unit.attempt, onlyDevice=device, retiming=True) for r in others
+                    ]
+                else:
+                    return list(rest)
+                rest = [single]
         if unit.attempt < TRIES_PER_PAIR and not self._devices[device].setAside:
             attempt = unit.attempt + 1
             self._retries += [_Retry(r, attempt, onlyDevice=device, retiming=True) for r in rest]
@@ -524,10 +541,11 @@ class Schedule:
     def _takeRetry(self, device: int) -> Optional[_Retry]:
         """The first retry that this device may take."""
         others = [other for other in self.devices if other != device]
+        up = [other for other in others if other not in self._away]
         for index, retry in enumerate(self._retries):
             if retry.onlyDevice != device and retry.onlyDevice in others:
                 continue
-            if retry.notDevice == device and others:
+            if retry.notDevice == device and up:
                 continue
             return self._retries.pop(index)
         return None

@@ -133,7 +133,10 @@ def makeStep(settings: ClientSettings, client: Tuple[str, ...], architecture: st
         wholeArguments=_arguments(settings, without=("results-file", "device-idx"))
         + tuple(text for path in settings.configFiles for text in ("--config-file", path)),
         folderName=_folderName(results),
-        inputs=_hashInputs(config, client, architecture, workingFolder),
+        inputs={
+            **_hashInputs(config, client, architecture, workingFolder),
+            **dict(settings.hostInputs),
+        },
     )
 
 
@@ -209,6 +212,8 @@ def _resultsPath(config: ClientConfig, workingFolder: str) -> Path:
     path = Path(os.path.normpath(os.path.join(workingFolder, text)))
     if not path.parent.is_dir():
         raise InputError("results-file %s: its folder does not exist; create it" % path)
+    if path.is_dir():
+        raise InputError("results-file %s: it is a folder; name a file" % path)
     return path
 
 

@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import Any, Collection, Dict, List, Optional
+from typing import Any, Collection, Dict, List, Optional, Tuple
 
 from .Errors import InputError
 from .Journal import Journal, readJournal
@@ -74,10 +74,17 @@ class StepFolder:
         os.close(self._lock)
 
     @property
-    def pieces(self) -> List[Piece]:
-        """Everything that was measured so far, oldest first."""
+    def pieces(self) -> List[Tuple[Piece, str, int]]:
+        """Everything that was measured so far, oldest first.
+
+        Returns:
+            Each piece with the identity of its device and the size of its file in bytes, as they
+            were then.
+        """
         return [
-            Piece(**piece) for record in self.journal.records for piece in record.get("pieces", ())
+            (Piece(**piece), record.get("identity", ""), size)
+            for record in self.journal.records
+            for piece, size in zip(record.get("pieces", ()), record.get("sizes", ()))
         ]
 
     def tallies(self, there: Collection[str]) -> List[Dict[str, Any]]:

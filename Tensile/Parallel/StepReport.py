@@ -151,13 +151,13 @@ class StepReport:
     def _count(self, result: UnitResult) -> None:
         pairs = sum(p.problemCount * p.solutionCount for p in result.pieces)
         self._pieces += result.pieces
-        self._validationFailures += result.validationFailures
         if result.outcome.unit.retiming:
-            self._retimed += pairs  # counted once, where they were measured first
-        else:
-            self._counts["measured"] += pairs - result.rejected - result.failedPairs
-            self._counts["rejected"] += result.rejected
-            self._counts["failed"] += result.failedPairs
+            self._retimed += pairs  # all else was counted where they were measured first
+            return
+        self._validationFailures += result.validationFailures
+        self._counts["measured"] += pairs - result.rejected - result.failedPairs
+        self._counts["rejected"] += result.rejected
+        self._counts["failed"] += result.failedPairs
         for failure in result.failures:
             self._listFailure(
                 FAILED,
@@ -265,12 +265,13 @@ class StepReport:
         )
 
 
-def tallyOf(result: UnitResult) -> Dict[str, Any]:
+def tallyOf(result: UnitResult) -> Optional[Dict[str, Any]]:
     """What a unit adds to the counts beside its measured pairs, in a form for the journal."""
-    own = not result.outcome.unit.retiming  # those are counted where they were measured first
+    if result.outcome.unit.extra:
+        return None  # its pairs are counted where they are measured first
     return {
-        "rejected": result.rejected if own else 0,
-        "failed": result.failedPairs if own else 0,
+        "rejected": result.rejected,
+        "failed": result.failedPairs,
         "wrong": result.validationFailures,
         "failures": [
             [result.outcome.device, failure.problem, failure.solution, failure.message]

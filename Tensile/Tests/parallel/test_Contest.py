@@ -215,3 +215,14 @@ def test_spansCoverWhatIsAsked(solutions, pair, fixed):
     assert held == sorted(set(held))
     for (first, count), (following, _) in zip(ranges, ranges[1:]):
         assert (following - first - count) * pair > fixed
+
+
+def test_spansAvoidWhatGaveNoResult():
+    """A gap with a pair that failed is not bridged, however short it is."""
+    assert spans([4, 6], 0.01, 5.0) == [(4, 3)]
+    assert spans([4, 6], 0.01, 5.0, [5]) == [(4, 1), (6, 1)]
+    machine = Machine({0: 1.0, 1: 1.0}, [1.0, 0.5, 0.999, None, 0.998])
+    machine.measure(0, 0, 2)
+    machine.measure(1, 2, 3)
+    (due,) = machine.contests.due(lambda problem: False, {0: 0.0, 1: 0.0})
+    assert due.solutions == (2, 4) and due.avoid == (3,)

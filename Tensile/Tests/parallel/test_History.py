@@ -139,11 +139,14 @@ def test_inputsAreNamedWhereTheyDiffer(tmp_path):
     before = now()
     assert changedInputs(before, now()) == []
     (tree / "Tensile" / "Parallel" / "Ours.py").write_text("b")
-    (tree / "Tensile" / "notes.txt").write_text("c")
+    (tree / "Tensile" / "__pycache__").mkdir()
+    (tree / "Tensile" / "__pycache__" / "Common.pyc").write_text("c")
     assert changedInputs(before, now()) == []
     assert changedInputs(before, now(options=("-v", "-x", "--verbose"))) == []
     assert changedInputs(before, now(options=("-x", "y"))) == ["Tensile's options"]
     assert changedInputs(before, now(architecture="gfx942")) == ["the architecture"]
+    (tree / "Tensile" / "kernel.s").write_text("s_nop 0")
+    assert changedInputs(before, now()) == ["Tensile itself"]
     config.write_text("X")
     client.write_text("Y")
     source.write_text("a = 2\n")

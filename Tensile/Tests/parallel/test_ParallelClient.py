@@ -664,3 +664,55 @@ def test_killedUnitKeepsWhatItHadMeasured(recorded, runScript, tmp_path, number,
 def timedPairs(record):
     """How many pairs clients have finished."""
     return record.read_bytes().count(b'"event": "pair"') if record.exists() else 0
+
+
+def test_cutShardIsMeasuredAgain(recorded, runScript):
+    """A journalled file that has become shorter is noticed; complete results are not spoiled."""
+    step = recorded("tensilelite-2024/full")
+    assert parallel(runScript, step, devices=2).returncode == 0
+    good = step.results.read_bytes()
+    shards = Path(str(step.results) + ".parallel").glob("gpu_*/unit_*.csv")
+    shard = max(shards, key=lambda path: path.stat().st_size)
+    shard.write_bytes(shard.read_bytes()[:-300])
+    done = parallel(runScript, step, devices=2)
+    assert done.returncode == 0, done.stdout
+    assert step.results.read_bytes() == good
+    assert stepReport(step)["units"]
+
+
+def test_otherGpusBehindTheSameOrdinals(longRows, runScript, tmp_path):
+    """Resumed where the ordinals mean other GPUs: they are not taken for those that began."""
+    factors = {"0": 1.25, "1": 1.25, "2": 0.8, "3": 0.8}
+    record = tmp_path / "record.jsonl"
+    environment = emulatorSettings(
+        tmp_path, pairSeconds=PAIR_SECONDS, deviceFactors=factors, record=str(record)
+    )
+    first = {**environment, "HIP_VISIBLE_DEVICES": "0,1"}
+    running = start(longRows, environment=first, devices=4)
+    while timedPairs(record) < 16:
+        time.sleep(0.02)
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(60) == 143
+    second = {**environment, "HIP_VISIBLE_DEVICES": "2,3"}
+    done = parallel(runScript, longRows, devices=4, environment=second)
+    assert done.returncode == 0, done.stdout
+    _, clean = serial(runScript, longRows)
+    for (winner, cells), (expected, _) in zip(
+        tableOf(longRows.results.read_bytes()), tableOf(clean)
+    ):
+        assert winner == expected
+        assert max(map(float, cells)) == float(cells[_columnOf(longRows, winner)])
+
+
+def _columnOf(step, name):
+    header = step.results.read_text().splitlines()[0].split(", ")[-SOLUTIONS:]
+    return header.index(name)
+
+
+def test_resultsFileThatIsAFolderIsRefused(recorded, runScript):
+    """A folder of the user's is not moved out of the way."""
+    step = recorded("tensilelite-2024/full")
+    step.results.mkdir()
+    done = parallel(runScript, step)
+    assert done.returncode == 2 and "it is a folder" in done.stderr
+    assert step.results.is_dir()

@@ -5,6 +5,7 @@ import fcntl
 import filecmp
 import json
 import os
+import resource
 import shutil
 import signal
 import stat
@@ -679,12 +680,13 @@ def testAKilledRunContinuesWhereItWas(host, tmp_path, number):
     while marked(str(tmp_path)) and time.monotonic() < gone:
         time.sleep(0.05)
     assert marked(str(tmp_path)) == []
-    before = pairsIn(record)
-    held = sum(len(readPieces(path)) for path in out.glob("outputs/*/*/journal.msgpack"))
+    held = {path: len(readPieces(path)) for path in out.glob("outputs/*/*/journal.msgpack")}
+    assert 16 in held.values()
     quick = emulatorWith(tmp_path, record=str(record))
     result = runIt(*arguments, environment=quick)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert len(pairsIn(record)) - len(before) == 2 * 16 - held
+    # What both devices were at is timed again, and nothing else.
+    assert 32 <= len(pairsIn(record)) <= 32 + 2
     serial = tmp_path / "serial"
     stock = tmp_path / "stock"
     stock.mkdir()
@@ -822,3 +824,67 @@ def testTheModuleIsTheCommand(module, tmp_path):
         text=True,
     )
     assert result.returncode == 0 and "TensileParallel CONFIG" in result.stdout
+
+
+def testAnInterruptedFreshRunMixesNothingIn(host, config, tmp_path):
+    """What --fresh had not come to before it was stopped is measured anew by the next run too."""
+    out = tmp_path / "out"
+    base = [config, out, "--emulate", 2, "--tensile-root", host]
+    assert runIt(*base).returncode == 0
+    record = tmp_path / "record.jsonl"
+    settings = {"deviceFactors": {"0": 2.0, "1": 2.0}, "record": str(record)}
+    environment = emulatorWith(tmp_path, pairSeconds=5, **settings)
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), *map(str, base), "--fresh"],
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not record.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143
+    result = runIt(*base, environment=emulatorWith(tmp_path, **settings))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert len(set(pairsIn(record))) == 16
+
+
+@pytest.mark.parametrize("redo", [True, False])
+def testChangedTensileIsMeasuredAnew(host, config, tmp_path, redo):
+    """Other kernels under the same names: whoever edits Tensile gets new measurements, also where
+    the config tells Tensile not to redo benchmarks."""
+    tree = tmp_path / "hosts" / os.path.basename(host)
+    shutil.copytree(HERE / "host", tmp_path / "hosts")
+    writeConfig(tmp_path, setParameters(ForceRedoBenchmarkProblems=redo))
+    out = tmp_path / "out"
+    base = [config, out, "--emulate", 2, "--tensile-root", tree]
+    assert runIt(*base).returncode == 0
+    (tree / "Tensile" / "Edited.py").write_text("# another kernel\n")
+    record = tmp_path / "record.jsonl"
+    result = runIt(*base, environment=emulatorWith(tmp_path, record=str(record)))
+    assert result.returncode == 0 and "Tensile itself changed" in result.stderr
+    assert len(pairsIn(record)) == 16
+
+
+def testNoRoomIsOneLine(config, tmp_path):
+    """A full disk: one line, exit 1, no traceback; with room the same command ends well."""
+    out = tmp_path / "out"
+    base = [str(config), str(out), "--emulate", "2"]
+    base += ["--tensile-root", str(HERE / "host" / "tensilelite")]
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (700, resource.RLIM_INFINITY))
+
+    full = subprocess.run(
+        [sys.executable, str(SCRIPT), *base],
+        preexec_fn=limit,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+    assert full.returncode == 1
+    assert "Traceback" not in full.stderr and "make room" in full.stderr
+    assert runIt(*base).returncode == 0

@@ -302,10 +302,15 @@ class ScheduleMachine(RuleBasedStateMachine):
         lost = self.schedule.failed(device, done, deadPair)
         assert self.schedule.givenUp == given and self.schedule.leftOver == over
         assert unit.attempt <= TRIES_PER_PAIR
-        again = device in self.schedule.devices and unit.attempt < TRIES_PER_PAIR
-        assert set(cells(*lost)) == (set() if again else left)
-        if again:
-            assert sorted(cells(*self.waiting())) == sorted([*before, *left])
+        here = device in self.schedule.devices
+        over = set(cells(*lost))
+        if not here:
+            assert over == left
+        elif deadPair in left and unit.solutionCount > 1:
+            assert over <= {deadPair}  # the others have tries left
+        else:
+            assert over == (set() if unit.attempt < TRIES_PER_PAIR else left)
+        assert sorted(cells(*self.waiting())) == sorted([*before, *(left - over)])
         self.retimed = [(r.onlyDevice, r.rectangle) for r in self.schedule._retries if r.retiming]
 
     def waiting(self):
@@ -893,10 +898,42 @@ def test_retimingThatFailsIsTriedThreeTimes():
     schedule.retime(1, [Rectangle(0, 1, 2, 2)])
     for turn in range(TRIES_PER_PAIR):
         unit = schedule.next(1)
-        lost = schedule.failed(1, [], (0, 2))
+        lost = schedule.failed(1, [])
         assert lost == ([Rectangle(0, 1, 2, 2)] if turn == TRIES_PER_PAIR - 1 else [])
         assert unit.retiming and unit.attempt == turn + 1
     assert schedule.finished and not schedule.givenUp and not schedule.suspicion(1)
+
+
+def test_pairThatKillsItsRetimingCostsNoOther():
+    """The pair is tried alone, three times in all; its neighbours are timed again all the same."""
+    schedule = makeSchedule(1, 8, 2)
+    runAll(schedule, lambda device, unit: None)
+    schedule.retime(1, [Rectangle(0, 1, 2, 5)])
+    again, lost = [], []
+    while not schedule.finished:
+        area = rectangleOf(schedule.next(1))
+        if area.holds((0, 4)):
+            lost += schedule.failed(1, [], (0, 4))
+        else:
+            again += cells(area)
+            schedule.succeeded(1)
+    assert sorted(again) == [(0, 2), (0, 3), (0, 5), (0, 6)]
+    assert lost == [Rectangle(0, 1, 4, 1)]
+    assert not schedule.givenUp and not schedule.suspicion(1)
+
+
+def test_whoIsNotUpIsNotWaitedFor():
+    """A pair that is to be tried elsewhere does not wait for a device that has no worker yet."""
+    schedule = makeSchedule(1, 2, 2)
+    schedule.setAway(1, True)
+    for _ in range(2):
+        schedule.next(0)
+        schedule.failed(0, [], (0, 0))
+    units = [schedule.next(0)]
+    assert units[0] is not None
+    assert set(schedule.waits({})) == {0}
+    schedule.setAway(1, False)
+    assert set(schedule.waits({})) == {0, 1}
 
 
 def test_retimingsGoWithTheirDevice():
