@@ -36,9 +36,9 @@ def pytest_addoption(parser):
     parser.addoption(
         "--kills",
         type=int,
-        default=12,
+        default=8,
         metavar="N",
-        help="how many processes test_Kills.py kills (default: 12)",
+        help="how many processes test_Kills.py kills (default: 8)",
     )
 
 

@@ -560,10 +560,12 @@ def test_crashInASplitRow(longRows, runScript, tmp_path):
     assert tableOf(longRows.results.read_bytes()) == want
 
 
+# Each of its clients takes seconds to end: one test of it, in test_stubbornHang, is enough.
+STUBBORN = "stubborn hang"
 FAULTS = {
     "crash": {"kind": "crash"},
     "hang": {"kind": "hang"},
-    "stubborn hang": {"kind": "hang", "ignoreTerm": True},
+    STUBBORN: {"kind": "hang", "ignoreTerm": True},
     "exit": {"kind": "exit", "status": 3},
     "error": {"kind": "error"},
     "torn row": {"kind": "torn-row"},
@@ -571,7 +573,7 @@ FAULTS = {
     "absurd": {"kind": "value", "time": "0", "speed": "inf"},
 }
 # How each is named where that is not "crashed".
-NAMED = {"hang": "hung", "stubborn hang": "hung"}
+NAMED = {"hang": "hung", STUBBORN: "hung"}
 NAMED.update({"error": "failed", "exit": "failed", "no csv": "failed"})
 
 
@@ -584,8 +586,9 @@ def withoutWinners(results: bytes, chosen):
     return [[cell for at, cell in enumerate(row) if at not in winners] for row in rows]
 
 
-@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name, split", [(name, split) for name in FAULTS for split in (False, True) if name != STUBBORN]
+)
 def test_faultsCostTheirPairsOnly(recorded, longRows, runScript, tmp_path, name, split):
     """Every other cell equals the serial run's; the chosen ones are -1, named, and in the status.
     The same command then tries nothing again and ends in the same way; --fresh measures all."""
@@ -595,7 +598,7 @@ def test_faultsCostTheirPairsOnly(recorded, longRows, runScript, tmp_path, name,
     faults = [{**FAULTS[name], "size": SIZES[row], "solution": column} for row, column in chosen]
     pair = PAIR_SECONDS if split else 0.0
     environment = emulatorSettings(tmp_path, faults=faults, pairSeconds=pair)
-    arguments = ["--hang-limit", "1.5"] if "hang" in name else []
+    arguments = ["--hang-limit", "1"] if "hang" in name else []
     done = parallel(runScript, step, *arguments, devices=4, environment=environment)
     _, clean = serial(runScript, step)
     found = step.results.read_bytes()
@@ -716,3 +719,16 @@ def test_resultsFileThatIsAFolderIsRefused(recorded, runScript):
     done = parallel(runScript, step)
     assert done.returncode == 2 and "it is a folder" in done.stderr
     assert step.results.is_dir()
+
+
+def test_stubbornHang(recorded, runScript, tmp_path):
+    """A client that neither goes on nor heeds SIGTERM is killed, and costs its pair only."""
+    step = recorded("tensilelite-2024/full")
+    faults = [{**FAULTS[STUBBORN], "size": SIZES[0], "solution": 4}]
+    environment = emulatorSettings(tmp_path, faults=faults)
+    done = parallel(runScript, step, "--hang-limit", "1", devices=1, environment=environment)
+    assert done.returncode == 1, done.stdout
+    _, clean = serial(runScript, step)
+    found = step.results.read_bytes()
+    assert withoutWinners(found, []) == withoutWinners(clean, [(0, 4)])
+    assert stepReport(step)["counts"]["hung"] == 1
