@@ -603,7 +603,10 @@ def test_faultsCostTheirPairsOnly(recorded, longRows, runScript, tmp_path, name,
     _, clean = serial(runScript, step)
     found = step.results.read_bytes()
     if name == "absurd":
-        assert done.returncode == 0
+        # A client that ended well has measured them; one that was ended early has failed at them.
+        assert done.returncode in (0, 1)
+        assert withoutWinners(found, []) == withoutWinners(clean, chosen)
+        assert [winner for winner, _ in tableOf(found)] == [w for w, _ in tableOf(clean)]
         return
     assert done.returncode == 1, done.stdout
     assert withoutWinners(found, []) == withoutWinners(clean, chosen)
