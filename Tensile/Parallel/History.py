@@ -98,11 +98,6 @@ def hashInputs(
     }
 
 
-def changedInputs(before: Dict[str, str], now: Dict[str, str]) -> List[str]:
-    """The names of what differs."""
-    return [name for name in now if before.get(name) != now[name]]
-
-
 def outputMarks(merged: str) -> Dict[str, List[int]]:
     """The files of results and logic: path below `merged` -> what tells it from another."""
     marks = {}

@@ -21,7 +21,7 @@ from .Contest import Contests, spans
 from .Cost import Cost, Part
 from .Errors import RunError
 from .Outcomes import examine
-from .Schedule import Rectangle, Schedule
+from .Schedule import Rectangle, Schedule, rectangleOf
 from .Types import CRASHED, MEASURED, ClientExit, Device, Job, Unit, UnitResult
 
 log = logging.getLogger("TensileParallel")
@@ -263,10 +263,7 @@ class Loop:
         self._shortened.discard(device)
         self._secondsLeft.pop(device, None)
         outcome = result.outcome
-        done = [
-            Rectangle(p.firstProblem, p.problemCount, p.firstSolution, p.solutionCount)
-            for p in result.pieces
-        ]
+        done = [rectangleOf(piece) for piece in result.pieces]
         if outcome.kind == MEASURED:
             self._schedule.succeeded(device, done if result.shortened else None)
             self._learn(result)

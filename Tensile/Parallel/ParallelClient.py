@@ -32,7 +32,7 @@ from .Loop import Loop, LoopResult, Lost
 from .Outcomes import examine
 from .ParseArguments import ClientSettings
 from .Platform import System
-from .Schedule import Rectangle, Schedule, subtract
+from .Schedule import Rectangle, Schedule, rectangleOf, subtract
 from .Step import Step, makeJob, makeStep, plainJob
 from .StepFolder import StepFolder, fileMark, keepAside
 from .StepReport import StepReport, tallyOf
@@ -301,13 +301,9 @@ class StepRun:
             return [Rectangle(0, 1, 0, 1)]  # the client runs its whole list whatever the unit says
         table = self._step.table
         rest = [Rectangle(table.firstProblem, table.problemCount, 0, table.solutionCount)]
-        for piece in self._pieces:
-            part = Rectangle(
-                piece.firstProblem, piece.problemCount, piece.firstSolution, piece.solutionCount
-            )
+        parts = [rectangleOf(piece) for piece in self._pieces]
+        for part in parts + [lost.rectangle for lost in self._lost]:
             rest = [left for whole in rest for left in subtract(whole, part)]
-        for lost in self._lost:
-            rest = [left for whole in rest for left in subtract(whole, lost.rectangle)]
         return rest
 
     def _begun(self, missing: Sequence[Rectangle]) -> List[Tuple[Rectangle, int]]:

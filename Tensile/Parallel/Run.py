@@ -33,7 +33,6 @@ from .Devices import DeviceScan, describeDevice, scanDevices
 from .Errors import InputError, TensileParallelError, describeError
 from .History import (
     History,
-    changedInputs,
     hashInputs,
     isUntouched,
     outputMarks,
@@ -61,7 +60,7 @@ from .Report import (
     untriedPairs,
     writeReports,
 )
-from .StepFolder import JOURNAL, keepAside
+from .StepFolder import JOURNAL, changedInputs, keepAside
 from .Terminal import openStreams, tell
 
 LOG_FILE = "tensile_parallel.log"

@@ -30,10 +30,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from .Cost import Cost
-from .Types import Unit
+from .Types import Piece, Unit
 
 # What a client costs beside its pairs may be this share of its unit, if the step is long enough.
 START_SHARE = 0.05
@@ -99,8 +99,8 @@ class Rectangle:
         )
 
 
-def rectangleOf(unit: Unit) -> Rectangle:
-    """The part of the table that a unit covers."""
+def rectangleOf(unit: Union[Unit, Piece]) -> Rectangle:
+    """The part of the table that a unit or a piece covers."""
     return Rectangle(unit.firstProblem, unit.problemCount, unit.firstSolution, unit.solutionCount)
 
 
@@ -146,24 +146,10 @@ def waterLevel(floors: Sequence[float], amount: float) -> float:
 def halve(whole: Rectangle) -> List[Rectangle]:
     """Two parts of a rectangle: of its rows, or of the one row that it has."""
     if whole.problemCount == 1:
-        left = whole.solutionCount // 2
-        return [
-            replace(whole, solutionCount=left),
-            replace(
-                whole,
-                firstSolution=whole.firstSolution + left,
-                solutionCount=whole.solutionCount - left,
-            ),
-        ]
-    upper = whole.problemCount // 2
-    return [
-        replace(whole, problemCount=upper),
-        replace(
-            whole,
-            firstProblem=whole.firstProblem + upper,
-            problemCount=whole.problemCount - upper,
-        ),
-    ]
+        first = replace(whole, solutionCount=whole.solutionCount // 2)
+    else:
+        first = replace(whole, problemCount=whole.problemCount // 2)
+    return [first, *subtract(whole, first)]
 
 
 @dataclass
@@ -389,7 +375,7 @@ class Schedule:
         """Has cells measured again on one device, unless it has left the run."""
         if self._devices[device].setAside:
             return
-        self._retries += [_Retry(r, 1, onlyDevice=device, retiming=True) for r in rectangles]
+        self._retime(device, rectangles, 1)
 
     def setAway(self, device: int, away: bool) -> None:
         """Says whether a device has no worker at the moment: nothing waits for it then."""
@@ -475,23 +461,21 @@ class Schedule:
         self, unit: Unit, device: int, rest: Sequence[Rectangle], deadPair: Optional[Pair]
     ) -> List[Rectangle]:
         """Cells that are there already: another try, then they stay as they are."""
-        if deadPair is not None and unit.solutionCount > 1:
+        if self._devices[device].setAside:
+            return list(rest)
+        if deadPair is not None and any(r.holds(deadPair) for r in rest):
             # The pair that kills its client is tried alone, and costs the others no try.
             single = Rectangle(deadPair[0], 1, deadPair[1], 1)
             others = [left for whole in rest for left in subtract(whole, single)]
-            if sum(r.pairs for r in others) < sum(r.pairs for r in rest):
-                if not self._devices[device].setAside:
-                    self._retries += [
-                        _Retry(r, unit.attempt, onlyDevice=device, retiming=True) for r in others
-                    ]
-                else:
-                    return list(rest)
-                rest = [single]
-        if unit.attempt < TRIES_PER_PAIR and not self._devices[device].setAside:
-            attempt = unit.attempt + 1
-            self._retries += [_Retry(r, attempt, onlyDevice=device, retiming=True) for r in rest]
-            return []
-        return list(rest)
+            self._retime(device, others, unit.attempt)
+            rest = [single]
+        if unit.attempt >= TRIES_PER_PAIR:
+            return list(rest)
+        self._retime(device, rest, unit.attempt + 1)
+        return []
+
+    def _retime(self, device: int, rectangles: Sequence[Rectangle], attempt: int) -> None:
+        self._retries += [_Retry(r, attempt, onlyDevice=device, retiming=True) for r in rectangles]
 
     def _putBack(self, unit: Unit, device: int, rest: Sequence[Rectangle]) -> None:
         """Plans for what a unit left; the rest of a begun row stays on the device that began it."""

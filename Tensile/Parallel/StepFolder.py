@@ -142,8 +142,13 @@ def _whyAside(records: List[Dict[str, Any]], inputs: Dict[str, str]) -> str:
     before = _inputs(records)
     if before == inputs or not isinstance(before, dict):
         return ""  # --fresh, or of another version
-    changed = [name for name in inputs if before.get(name) != inputs[name]]
-    return "%s changed since it was measured last: it is measured anew" % " and ".join(changed)
+    changed = " and ".join(changedInputs(before, inputs))
+    return "%s changed since it was measured last: it is measured anew" % changed
+
+
+def changedInputs(before: Dict[str, str], now: Dict[str, str]) -> List[str]:
+    """The names of what differs."""
+    return [name for name in now if before.get(name) != now[name]]
 
 
 def _chooseName(outputs: Path, name: str, inputs: Dict[str, str], run: str) -> str:

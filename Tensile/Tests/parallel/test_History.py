@@ -8,14 +8,13 @@ import pytest
 
 from Tensile.Parallel.History import (
     History,
-    changedInputs,
     hashInputs,
     isUntouched,
     outputMarks,
     readHistory,
     setAsideUnfinished,
 )
-from Tensile.Parallel.StepFolder import fileMark
+from Tensile.Parallel.StepFolder import changedInputs, fileMark
 
 pytestmark = pytest.mark.unit
 
