@@ -110,6 +110,8 @@ class Contests:
         if problem in self._rows:
             row = self._rows[problem]
             row.home = home
+            # Now, and not when its turn comes: rows before it were decided with this known.
+            self._learn(*self._cells(problem, row), home)
             row.refused |= {(home, solution) for solution in failed}
 
     def addBaseline(self, piece: Piece) -> None:

@@ -217,6 +217,26 @@ def test_spansCoverWhatIsAsked(solutions, pair, fixed):
         assert (following - first - count) * pair > fixed
 
 
+def test_whatLaterRowsShowedIsKnownToEarlierOnes():
+    """A row that was decided because of what another row's re-timing had shown stays decided."""
+    first = Machine({0: 1.0, 1: 1.0}, [1.0, 0.5], [1.0, 0.999])
+    first.measure(0, 0, 1, 1)
+    first.measure(1, 1, 1, 1)
+    first.decide([0, 1], lambda problem: problem == 0)
+    first.measure(0, 0, 1, 0)
+    first.measure(1, 1, 1, 0)
+    first.decide([0, 1])
+    assert first.timed == 1  # row 1's; nothing of row 0, whose devices were compared by then
+    second = Machine({0: 1.0, 1: 1.0}, [1.0, 0.5], [1.0, 0.999])
+    for row in (0, 1):
+        second.measure(0, 0, 1, row)
+        second.measure(1, 1, 1, row)
+    second.measure(0, 1, 1, 1)  # what the first run had timed again
+    second.contests.resume(1, 0, [])
+    second.decide([0, 1])
+    assert second.timed == 0
+
+
 def test_spansAvoidWhatGaveNoResult():
     """A gap with a pair that failed is not bridged, however short it is."""
     assert spans([4, 6], 0.01, 5.0) == [(4, 3)]
