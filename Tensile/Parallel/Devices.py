@@ -93,6 +93,7 @@ class KfdNode:
         node: the number of its folder.
         uuid: as ROCr forms it from the unique id: "GPU-" and 16 hex digits; empty for none.
         usable: whether its render node can be opened; ROCr does not count it otherwise.
+        gpuId: the driver's own number for it; 0 where unknown.
     """
 
     node: int
@@ -103,6 +104,7 @@ class KfdNode:
     renderNode: str
     product: str
     usable: bool
+    gpuId: int = 0
 
     @property
     def uuid(self) -> str:
@@ -344,6 +346,7 @@ def _node(system: System, number: int, folder: str, facts: Mapping[str, int]) ->
     minor = facts.get("drm_render_minor", 0)
     renderNode = "/dev/dri/renderD%d" % minor if minor > 0 else ""
     uniqueId = facts.get("unique_id", 0)
+    gpuId = (system.readText(folder + "/gpu_id") or "").strip()
     return KfdNode(
         node=number,
         architecture=_architecture(facts.get("gfx_target_version", 0)),
@@ -353,6 +356,7 @@ def _node(system: System, number: int, folder: str, facts: Mapping[str, int]) ->
         renderNode=renderNode,
         product=(system.readText(folder + "/name") or "").strip(),
         usable=bool(renderNode) and system.canOpen(renderNode),
+        gpuId=int(gpuId) if gpuId.isdecimal() else 0,
     )
 
 

@@ -281,6 +281,4 @@ def _readNote(descriptor: int) -> str:
 
 def _command(system: System, pid: int, limit: int = 120) -> str:
     """A process's command line on one line; "unknown" where it cannot be read."""
-    text = (system.readText("/proc/%d/cmdline" % pid) or "").replace("\0", " ").strip()
-    text = "".join(c if c.isprintable() else " " for c in text)
-    return text[:limit] or "unknown"
+    return system.commandLine(pid)[:limit] or "unknown"

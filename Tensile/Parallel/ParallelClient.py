@@ -29,9 +29,11 @@ from .Devices import describeDevice, scanDevices
 from .Errors import InputError, TensileParallelError, describeError
 from .HangLimit import hangSeconds
 from .Loop import Loop, LoopResult, Lost
+from .Neighbours import busyNotes
 from .Outcomes import examine
 from .ParseArguments import ClientSettings
 from .Platform import System
+from .QuietMachine import numaNotes, surroundings
 from .Schedule import Rectangle, Schedule, rectangleOf, subtract
 from .Step import Step, makeJob, makeStep, plainJob
 from .StepFolder import StepFolder, fileMark, keepAside
@@ -153,6 +155,7 @@ def _chooseDevices(settings: ClientSettings) -> Tuple[List[Device], List[str]]:
     wanted = ALL_DEVICES if settings.devicesWanted is None else settings.devicesWanted
     selection = selectDevices(wanted, scan, settings.strict)
     notes = list(scan.notes) + list(selection.notes)
+    notes += busyNotes(System(), selection.devices) + numaNotes(System(), selection.devices)
     if not selection.devices:
         notes.append("no usable device (%s): running the client by itself" % selection.reason)
     return list(selection.devices), notes
@@ -227,8 +230,13 @@ class StepRun:
         if self._settings.client is None:
             # The emulated client tells of two on one device, counting within this run.
             os.environ["TENSILE_PARALLEL_LOCK_DIR"] = lockFolder
+        found, notes = surroundings(System(), self._devices, self._settings.affinity)
+        for note in notes:
+            _say(note)
+        wait = not self._settings.noWait
         workers = [
-            DeviceWorker(device, lockFolder, not self._settings.noWait) for device in self._devices
+            DeviceWorker(device, lockFolder, wait, found[device.ordinal])
+            for device in self._devices
         ]
         loop = Loop(
             schedule,

@@ -71,6 +71,7 @@ HOST_OPTIONS: Dict[str, int] = {
 
 # Ours, on the two commands.
 RUN_OPTIONS: Dict[str, int] = {
+    "--affinity": 0,
     "--allow-failures": 0,
     "--client": 1,
     "--devices": 1,
@@ -87,6 +88,7 @@ RUN_OPTIONS: Dict[str, int] = {
     "-h": 0,
 }
 CLIENT_OPTIONS: Dict[str, int] = {
+    "--affinity": 0,
     "--allow-failures": 0,
     "--client": 1,
     "--devices": 1,
@@ -184,6 +186,7 @@ class RunSettings:
     fresh: bool = False
     noWait: bool = False
     keepSizesWhole: bool = False
+    affinity: bool = False
     hangLimit: Optional[float] = None
     verbose: bool = False
     quiet: bool = False
@@ -234,6 +237,7 @@ class ClientSettings:
     fresh: bool = False
     noWait: bool = False
     keepSizesWhole: bool = False
+    affinity: bool = False
     hangLimit: Optional[float] = None
     verbose: bool = False
     allowFailures: bool = False
@@ -296,6 +300,7 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         fresh=ours.fresh,
         noWait=ours.no_wait,
         keepSizesWhole=ours.keep_sizes_whole,
+        affinity=ours.affinity,
         hangLimit=ours.hang_limit,
         verbose=any(word.option in ("-v", "--verbose") for word in host),
         quiet=ours.quiet,
@@ -512,6 +517,7 @@ def _withSettingsFile(settings: ClientSettings, path: str) -> ClientSettings:
             fresh=bool(run.get("fresh")),
             noWait=bool(run.get("noWait")),
             keepSizesWhole=bool(run.get("keepSizesWhole")),
+            affinity=bool(run.get("affinity")),
             hangLimit=run.get("hangLimit"),
             verbose=bool(run.get("verbose")),
             allowFailures=bool(run.get("allowFailures")),
@@ -546,7 +552,7 @@ def _withClientOptions(settings: ClientSettings, ours: argparse.Namespace) -> Cl
     if ours.outputs is not None:
         changes["outputs"] = ours.outputs
     switches = ("fresh", "no_wait", "keep_sizes_whole", "verbose", "allow_failures", "strict")
-    for name in switches:
+    for name in (*switches, "affinity"):
         if getattr(ours, name):
             first, *others = name.split("_")
             changes[first + "".join(other.capitalize() for other in others)] = True
@@ -604,6 +610,11 @@ def _addDeviceOptions(parser: argparse.ArgumentParser) -> None:
         "--keep-sizes-whole",
         action="store_true",
         help="never split the solutions of a problem over several devices",
+    )
+    group.add_argument(
+        "--affinity",
+        action="store_true",
+        help="keep each device's client on the processors beside the device",
     )
     group.add_argument(
         "--no-wait",

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import List, Mapping, Optional, Sequence
+from typing import FrozenSet, List, Mapping, Optional, Sequence
 
 DEFAULT_TIMEOUT = 10.0
 # The first HIP call of a process can take seconds on a machine of eight GPUs.
@@ -137,6 +137,11 @@ class System:
         except OSError:
             return None
 
+    def commandLine(self, pid: int) -> str:
+        """A process's command line on one line; empty where it cannot be read."""
+        text = (self.readText("/proc/%d/cmdline" % pid) or "").replace("\0", " ").strip()
+        return "".join(letter if letter.isprintable() else " " for letter in text)
+
     def listFolder(self, path: str) -> List[str]:
         """The names in a folder, sorted as text; none where it cannot be read."""
         try:
@@ -166,6 +171,12 @@ class System:
         except OSError:
             return False
         return True
+
+    def processors(self) -> FrozenSet[int]:
+        """Numbers of the processors that this process may use."""
+        if hasattr(os, "sched_getaffinity"):
+            return frozenset(os.sched_getaffinity(0))
+        return frozenset(range(os.cpu_count() or 1))
 
     def findProgram(self, name: str) -> Optional[str]:
         """Where a program lies on the user's PATH."""

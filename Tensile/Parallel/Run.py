@@ -49,8 +49,10 @@ from .Host import (
     unsafeInShell,
 )
 from .HostRun import HostEnd, runHost, timeStamp
+from .Neighbours import busyNotes
 from .ParseArguments import SETTINGS_VERSION, RunSettings, globalParametersOption, parseRunArguments
 from .Platform import System
+from .QuietMachine import numaNotes
 from .Report import (
     RunRecord,
     lostDevices,
@@ -141,6 +143,7 @@ def run(settings: RunSettings) -> int:
         _say(notes)
         return _becomeSerial(settings, host, config, selection.reason or scan.reason)
     notes += _configNotes(settings, config)
+    notes += busyNotes(System(), selection.devices) + numaNotes(System(), selection.devices)
     places = _places(settings.out)
     _refuseUnsafePaths(settings, places)
     client = _unitClient(settings, host)
@@ -351,6 +354,8 @@ def _becomeSerial(settings: RunSettings, host: Host, config: Any, reason: str) -
         # it has to be this one, which has msgpack.
         folders = [os.path.dirname(sys.executable), environment.get("PATH", os.defpath)]
         environment["PATH"] = os.pathsep.join(folders)
+    if _globalParameter(settings, config, "PinClocks"):
+        _say(["PinClocks is left as it is: Tensile pins the clocks of GPU 0, whichever it uses"])
     tell(
         "TensileParallel: serial Tensile on device %s: %s"
         % (_serialDevice(settings, config), reason or "no device can be used"),
@@ -577,6 +582,7 @@ def _writeSettings(
         "frontEnd": True,
         "noWait": settings.noWait,
         "keepSizesWhole": settings.keepSizesWhole,
+        "affinity": settings.affinity,
         "hangLimit": settings.hangLimit,
         "fresh": settings.fresh,
         "verbose": settings.verbose,

@@ -25,7 +25,7 @@ import time
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Dict, Iterator, Mapping, Optional
+from typing import Dict, FrozenSet, Iterator, Mapping, Optional
 
 from joblib.externals.loky import ProcessPoolExecutor
 
@@ -34,6 +34,7 @@ from .Errors import RunError
 from .Guard import Guard
 from .Locks import DeviceLock, acquireLock
 from .Outcomes import READY_LINE, examine
+from .QuietMachine import Surroundings
 from .Terminal import tell
 from .Types import ClientExit, Device, Job, UnitResult
 
@@ -52,15 +53,23 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class DeviceWorker:
     """The executor of one device, in the parent."""
 
-    def __init__(self, device: Device, lockFolder: Optional[str], wait: bool) -> None:
+    def __init__(
+        self,
+        device: Device,
+        lockFolder: Optional[str],
+        wait: bool,
+        surroundings: Surroundings = Surroundings(),
+    ) -> None:
         """Prepares; the process starts with the first task.
 
         Args:
             device: the device it is pinned to for its whole life.
             lockFolder: where emulated devices lock; None for the default.
             wait: whether to wait for a device that another run holds.
+            surroundings: what it gets besides its pin.
         """
         self.device = device
+        self._surroundings = surroundings
         self.starts = 0
         self._lockFolder = lockFolder
         self._wait = wait
@@ -72,10 +81,15 @@ class DeviceWorker:
         Returns:
             A future that fails where the worker cannot be used, with the reason.
         """
-        pinned = pinnedEnvironment(os.environ, self.device)
+        pinned = self._environment()
         changes = {k: v for k, v in pinned.items() if os.environ.get(k) != v}
         # A replacement waits in any case: a client of its predecessor may still be dying.
-        claim = _Claim(self.device, self._lockFolder, self._wait or self.starts > 0)
+        claim = _Claim(
+            self.device,
+            self._lockFolder,
+            self._wait or self.starts > 0,
+            self._surroundings.processors,
+        )
         self._executor = ProcessPoolExecutor(
             max_workers=1,
             timeout=None,
@@ -90,8 +104,12 @@ class DeviceWorker:
     def submit(self, job: Job) -> "Future[UnitResult]":
         """Runs one unit. One at a time: a queued one could not be taken back."""
         assert self._executor is not None, "the worker was not started"
-        with _withoutOtherMasks(pinnedEnvironment(os.environ, self.device)):
+        with _withoutOtherMasks(self._environment()):
             return self._executor.submit(runJob, job)
+
+    def _environment(self) -> Dict[str, str]:
+        pinned = pinnedEnvironment(os.environ, self.device)
+        return {**pinned, **self._surroundings.variables}
 
     def shorten(self, job: Job) -> None:
         """Asks for the end of the running unit's client; what it has finished is kept."""
@@ -137,6 +155,7 @@ class _Claim:
     device: Device
     lockFolder: Optional[str]
     wait: bool
+    processors: FrozenSet[int] = frozenset()
 
 
 _claim: Optional[_Claim] = None
@@ -190,8 +209,18 @@ def _takeDevice() -> DeviceLock:
     if problem:
         raise RunError("device %d: %s; nothing was run on it" % (device.ordinal, problem))
     if _lock is None:
+        _stayOn(_claim.processors)
         _lock = acquireLock(device, _claim.lockFolder, _claim.wait, _say)
     return _lock
+
+
+def _stayOn(processors: FrozenSet[int]) -> None:
+    """Keeps this process and what it starts on some processors; none: wherever they are."""
+    if processors:
+        try:
+            os.sched_setaffinity(0, processors)
+        except OSError as error:  # they were taken from us meanwhile: slower is no failure
+            _say("--affinity: %s" % (error.strerror or error))
 
 
 def _ownGuard() -> Guard:

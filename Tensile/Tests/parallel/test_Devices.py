@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from FakeHip import FakeHipUnavailable, buildFakeClient, fakeHipEnvironment
+from Machines import CPU, NODES, PROPERTIES, NoHip
 
 from Tensile.Parallel.DeviceList import ALL_DEVICES, selectDevices
 from Tensile.Parallel.Devices import (
@@ -30,35 +31,6 @@ PCI = ["0000:03:00.0", "0000:43:00.0", "0000:83:00.0", "0000:c3:00.0"]
 NAMES = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 OPENCL = "GPU_DEVICE_ORDINAL"
 
-# A node's properties as the amdgpu driver prints them (MI210; a selection of its lines).
-PROPERTIES = """cpu_cores_count 0
-simd_count %(simds)d
-mem_banks_count 1
-caches_count 177
-io_links_count 1
-max_waves_per_simd 8
-simd_per_cu 4
-gfx_target_version %(version)d
-vendor_id 4098
-device_id 29711
-location_id %(location)d
-domain %(domain)d
-drm_render_minor %(minor)d
-hive_id 0
-num_xcc 1
-max_engine_clk_fcompute 1700
-local_mem_size 0
-unique_id %(unique)d
-"""
-CPU = "cpu_cores_count 64\nsimd_count 0\ngfx_target_version 0\ndrm_render_minor 0\n"
-
-
-class NoHip(System):
-    """A machine without a HIP runtime."""
-
-    def hipProbe(self, timeout=0, environment=None):
-        return ProgramResult(["python"], 1, stderr="libamdhip64.so is not installed")
-
 
 class AnsweringHip(System):
     """A machine whose HIP runtime gives a prepared answer, whatever the masks."""
@@ -72,14 +44,14 @@ class AnsweringHip(System):
 
 
 def _node(root, number, text):
-    folder = root / "sys/class/kfd/kfd/topology/nodes" / str(number)
+    folder = root / NODES / str(number)
     folder.mkdir(parents=True)
     (folder / "properties").write_text(text)
     (folder / "name").write_text("\n")
 
 
 def _gpu(root, number, minor, location, version=90010, unique=0, simds=416, render=True):
-    facts = dict(simds=simds, version=version, location=location, domain=0, minor=minor)
+    facts = dict(simds=simds, version=version, location=location, minor=minor)
     _node(root, number, PROPERTIES % {**facts, "unique": unique})
     if render:
         (root / "dev/dri").mkdir(parents=True, exist_ok=True)

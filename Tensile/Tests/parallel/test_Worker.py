@@ -20,6 +20,7 @@ from joblib.externals.loky import ProcessPoolExecutor
 from Tensile.Parallel.Errors import RunError
 from Tensile.Parallel.Locks import acquireLock
 from Tensile.Parallel.ParseArguments import parseClientArguments
+from Tensile.Parallel.QuietMachine import Surroundings
 from Tensile.Parallel.Schedule import Rectangle, subtract
 from Tensile.Parallel.Step import makeJob as makeStepJob
 from Tensile.Parallel.Step import makeStep
@@ -41,8 +42,8 @@ def makeWorker(tmp_path):
     """A function: device -> started worker; all of them are killed at the end."""
     workers = []
 
-    def make(device=emulated(0), wait=True, start=True):
-        worker = DeviceWorker(device, str(tmp_path / "locks"), wait)
+    def make(device=emulated(0), wait=True, start=True, surroundings=Surroundings()):
+        worker = DeviceWorker(device, str(tmp_path / "locks"), wait, surroundings)
         workers.append(worker)
         if start:
             worker.start().result(LIMIT)
@@ -181,6 +182,31 @@ def test_oneProcessorStillGivesAWorkerPerDevice(monkeypatch, makeWorker):
     workers = [makeWorker(emulated(n), start=False) for n in range(4)]
     futures = [worker.start() for worker in workers]
     assert len({future.result(LIMIT).pid for future in futures}) == 4
+
+
+def test_surroundingsReachWorkerAndClient(makeWorker, makeJob):
+    """Variables and processors of a device hold in its worker, in clients and in replacements."""
+    one = max(os.sched_getaffinity(0))
+    worker = makeWorker(
+        surroundings=Surroundings({"OMP_THREAD_LIMIT": "3"}, frozenset({one})),
+    )
+    for _ in range(2):
+        job = makeJob(
+            emulated(0), 'env > "$0.env"; grep Cpus_allowed_list /proc/self/status >> "$0.env"\n'
+        )
+        worker.submit(job).result(LIMIT)
+        lines = Path(job.command[0] + ".env").read_text().split("\n")
+        assert "OMP_THREAD_LIMIT=3" in lines and "Cpus_allowed_list:\t%d" % one in lines
+        worker.kill()
+        worker.start().result(LIMIT)
+    assert os.environ.get("OMP_THREAD_LIMIT") is None
+    assert len(os.sched_getaffinity(0)) > 1 or os.cpu_count() == 1
+
+
+def test_processorsThatAreGoneAreNoFailure(makeWorker, makeJob):
+    """A processor that cannot be had leaves the worker where it is."""
+    worker = makeWorker(surroundings=Surroundings({}, frozenset({4095})))
+    assertUsable(worker, makeJob)
 
 
 def test_replacedWorkerHasTheSamePin(masks, makeWorker, makeJob):
