@@ -30,13 +30,27 @@ class Guard:
             start_new_session=True,
         )
 
-    def watch(self, group: int) -> None:
-        """From now on the group is ended when this process ends."""
-        self._tell(b"+%d\n" % group)
+    def watchSelf(self) -> None:
+        """For a child of ours between fork and exec: its group is ended when our process ends.
+
+        The child says it itself, so that there is no moment at which it runs unwatched.
+        """
+        if self._process is None or self._process.stdin is None:
+            return
+        before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the guard may have been killed
+        try:
+            os.write(self._process.stdin.fileno(), b"+%d\n" % os.getpid())
+        except OSError:
+            pass
+        signal.signal(signal.SIGPIPE, before)
 
     def forget(self, group: int) -> None:
         """The group has ended."""
         self._tell(b"-%d\n" % group)
+
+    def forgetLast(self) -> None:
+        """The child that spoke last did not get as far as its exec."""
+        self._tell(b"-\n")
 
     def _tell(self, line: bytes) -> None:
         if self._process is None:
@@ -52,10 +66,12 @@ class Guard:
 def guard(stream: BinaryIO) -> None:
     """Reads a worker's words until there is nobody to say any, then kills what is left."""
     groups: Set[int] = set()
+    last = 0
     for line in stream:
-        number = int(line[1:])
+        number = int(line[1:].strip() or last)
         if line.startswith(b"+"):
             groups.add(number)
+            last = number
         else:
             groups.discard(number)
     for group in groups:

@@ -197,6 +197,7 @@ def _birthMismatch(pinned: Dict[str, str]) -> str:
 
 def _prepare() -> WorkerFacts:
     """A worker's first task."""
+    _ownGuard()
     return WorkerFacts(os.getpid(), _takeDevice().note)
 
 
@@ -254,7 +255,12 @@ def runJob(job: Job) -> UnitResult:
 
 def _runClient(job: Job, lock: DeviceLock) -> ClientExit:
     """Starts the client, which inherits the lock, and waits for its end."""
-    worker = os.getpid()
+    worker, guard = os.getpid(), _ownGuard()
+
+    def becomeClient() -> None:
+        guard.watchSelf()
+        _dieWith(worker)
+
     started = time.time()
     with open(job.file(".log"), "wb") as log:
         try:
@@ -266,15 +272,14 @@ def _runClient(job: Job, lock: DeviceLock) -> ClientExit:
                 cwd=job.workingFolder,
                 start_new_session=True,
                 pass_fds=[lock.fileno()],
-                preexec_fn=lambda: _dieWith(worker),
+                preexec_fn=becomeClient,
             )
         except OSError as error:
+            guard.forgetLast()
             log.write(("cannot start %s: %s\n" % (job.command[0], error.strerror)).encode())
             return ClientExit(None, False, started, time.time())
     watch = _Watch(job)
     try:
-        guard = _ownGuard()  # after the client's start, which need not wait for it
-        guard.watch(client.pid)
         watch.untilEnd(client)
     finally:
         endGroup(client)

@@ -19,10 +19,13 @@ import subprocess, sys, time
 sys.path[:0] = %r
 from Tensile.Parallel.Guard import Guard
 guard = Guard()
-groups = [subprocess.Popen(["sh", "-c", "sleep 1000 & wait"], start_new_session=True)
+groups = [subprocess.Popen(["sh", "-c", "sleep 1000 & wait"], start_new_session=True,
+                           preexec_fn=guard.watchSelf)
           for _ in range(2)]
-for group in groups:
-    guard.watch(group.pid)
+try:
+    subprocess.Popen(["/nonexistent"], start_new_session=True, preexec_fn=guard.watchSelf)
+except OSError:
+    guard.forgetLast()
 guard.forget(groups[1].pid)
 print(groups[0].pid, groups[1].pid, guard._process.pid, flush=True)
 time.sleep(1000)
@@ -68,7 +71,8 @@ def test_killedGuardStopsNobody():
     guard._process.kill()
     guard._process.wait()
     for _ in range(3):
-        guard.watch(2**22 + 1)
+        client = subprocess.run(["true"], preexec_fn=guard.watchSelf)
+        assert client.returncode == 0
         guard.forget(2**22 + 1)
 
 
@@ -77,6 +81,20 @@ def test_groupsThatAreGoneAreNoError(tmp_path):
     ended = subprocess.Popen(["true"], start_new_session=True)
     ended.wait()
     words = tmp_path / "words"
-    words.write_bytes(b"+%d\n+%d\n-%d\n" % (ended.pid, 2**22 + 1, 2**22 + 1))
+    words.write_bytes(b"-\n+%d\n+%d\n-%d\n-\n" % (ended.pid, 2**22 + 1, 2**22 + 1))
     with open(words, "rb") as stream:
         GuardModule.guard(stream)
+
+
+def test_whoDidNotBecomeAClientIsForgotten(tmp_path):
+    """A program that cannot be executed has announced itself: its number may be somebody else's."""
+    other = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    try:
+        words = tmp_path / "words"
+        words.write_bytes(b"+%d\n-\n" % other.pid)
+        with open(words, "rb") as stream:
+            GuardModule.guard(stream)
+        assert other.poll() is None and groupIsThere(other.pid)
+    finally:
+        other.kill()
+        other.wait()
