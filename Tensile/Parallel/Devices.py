@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from .Masks import (
+    CONTAINER,
     CUDA,
     HIP,
     MASK_VARIABLES,
@@ -483,6 +484,8 @@ def _oddities(environment: Mapping[str, str]) -> List[str]:
         notes.append("%s does not count beside %s" % (CUDA, HIP))
     if OPENCL in environment:
         notes.append("%s is OpenCL's: HIP does not read it" % OPENCL)
+    if CONTAINER in environment:
+        notes.append("%s is the container runtime's: HIP does not read it" % CONTAINER)
     return notes
 
 

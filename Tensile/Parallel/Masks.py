@@ -26,6 +26,9 @@ ROCR = "ROCR_VISIBLE_DEVICES"
 HIP = "HIP_VISIBLE_DEVICES"
 CUDA = "CUDA_VISIBLE_DEVICES"
 OPENCL = "GPU_DEVICE_ORDINAL"
+# AMD's container runtime reads it to decide which devices a container is given (AMD Container
+# Toolkit, "Running workloads"). Inside, no runtime reads it: it is shown, and counts for nothing.
+CONTAINER = "AMD_VISIBLE_DEVICES"
 # Stands for a number of devices that nobody could tell.
 UNKNOWN_COUNT = 1 << 31
 MASK_VARIABLES = (ROCR, HIP, CUDA, OPENCL)

@@ -75,6 +75,7 @@ RUN_OPTIONS: Dict[str, int] = {
     "--allow-failures": 0,
     "--client": 1,
     "--devices": 1,
+    "--doctor": 0,
     "--emulate": 1,
     "--fresh": 0,
     "--hang-limit": 1,
@@ -108,7 +109,6 @@ CLIENT_OPTIONS: Dict[str, int] = {
 }
 # Planned, and not to be mistaken for an option of the host meanwhile.
 NOT_YET: Dict[str, int] = {
-    "--doctor": 0,
     "--max-frequency": 1,
     "--plan": 0,
     "--report": 1,
@@ -191,6 +191,7 @@ class RunSettings:
     verbose: bool = False
     quiet: bool = False
     version: bool = False
+    doctor: bool = False
     argv: Tuple[str, ...] = ()
 
     def parameter(self, name: str) -> Optional[str]:
@@ -279,7 +280,9 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         return RunSettings(version=True, tensileRoot=ours.tensile_root, argv=tuple(argv))
     words = _settlePositionals(words)
     positionals = [word.values[0] for word in words if not word.option]
-    if len(positionals) < 2:
+    if ours.doctor and len(positionals) < 2:
+        positionals = [*positionals, ""]  # it needs no output folder, and a config only to read it
+    if len(positionals) < 2 and not ours.doctor:
         raise InputError("usage: %s (a config file and an output folder are needed)" % RUN_USAGE)
     host = [word for word in words if word.option and not word.ours]
     prebuilt = _lastValue(host, "--prebuilt-client")
@@ -304,6 +307,7 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         hangLimit=ours.hang_limit,
         verbose=any(word.option in ("-v", "--verbose") for word in host),
         quiet=ours.quiet,
+        doctor=ours.doctor,
         argv=tuple(argv),
     )
 
@@ -636,6 +640,13 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         metavar="TREE",
         help="the Tensile tree; else TENSILE_ROOT, else the tree this lies in, else an "
         "importable Tensile",
+    )
+    group = parser.add_argument_group("before a run")
+    group.add_argument(
+        "--doctor",
+        action="store_true",
+        help="say whether a run could start here, and what to do about it; with CONFIG, for its "
+        "DeviceList. Starts nothing; exit status 1 if a run could not start",
     )
     group = parser.add_argument_group("the run")
     group.add_argument(

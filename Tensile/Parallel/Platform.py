@@ -7,6 +7,7 @@ files, and a subclass can answer for a program.
 
 from __future__ import annotations
 
+import grp
 import os
 import shutil
 import signal
@@ -177,6 +178,16 @@ class System:
         if hasattr(os, "sched_getaffinity"):
             return frozenset(os.sched_getaffinity(0))
         return frozenset(range(os.cpu_count() or 1))
+
+    def groups(self) -> FrozenSet[str]:
+        """Names of the groups that this process is in; those without a name are left out."""
+        names = set()
+        for number in {os.getegid(), *os.getgroups()}:
+            try:
+                names.add(grp.getgrgid(number).gr_name)
+            except KeyError:
+                pass
+        return frozenset(names)
 
     def findProgram(self, name: str) -> Optional[str]:
         """Where a program lies on the user's PATH."""

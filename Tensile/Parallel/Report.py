@@ -158,7 +158,7 @@ def executionSummary(record: RunRecord, steps: Sequence[dict]) -> Dict[str, Any]
         "failuresNotListed": max(0, len(failures) - MAX_LISTED_FAILURES),
         "notes": list(record.notes),
         "host": record.host,
-        "versions": _versions(),
+        "versions": installedVersions(),
     }
 
 
@@ -344,7 +344,8 @@ def _duration(seconds: float) -> str:
     return "%d h %02d min" % divmod(minutes, 60)
 
 
-def _versions() -> Dict[str, Optional[str]]:
+def installedVersions() -> Dict[str, Optional[str]]:
+    """Ours, Python's, and those of what we need; None for what is not installed."""
     return {
         "tensileParallel": __version__,
         "python": platform.python_version(),

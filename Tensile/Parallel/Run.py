@@ -30,6 +30,7 @@ from . import __version__
 from .DeviceConfigs import readConfig, writeDeviceConfigs
 from .DeviceList import Selection, parseDeviceList, parseDeviceListText, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
+from .Doctor import Visit, exitStatus, report, visit
 from .Errors import InputError, TensileParallelError, describeError
 from .History import (
     History,
@@ -94,7 +95,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     openStreams()
     try:
         settings = parseRunArguments(sys.argv[1:] if argv is None else argv)
-        return printVersions(settings) if settings.version else run(settings)
+        if settings.version:
+            return printVersions(settings)
+        return seeDoctor(settings) if settings.doctor else run(settings)
     except TensileParallelError as error:
         tell("TensileParallel: error: %s" % error, sys.stderr)
         return error.exitStatus
@@ -117,6 +120,36 @@ def printVersions(settings: RunSettings) -> int:
         return 0
     tell("host: %s (%s)" % (host.description, host.source))
     return 0
+
+
+def seeDoctor(settings: RunSettings) -> int:
+    """--doctor: whether a run could start, for the DeviceList of a config where one is given.
+
+    Raises:
+        InputError: the config is no file, or its DeviceList is malformed.
+    """
+    config: Any = {}
+    wanted = settings.devices
+    if settings.configs:
+        _refuseMissing(replace(settings, out="-"))
+        config, unreadable = _readConfig(settings)
+        if unreadable:
+            raise InputError(unreadable)
+    if settings.configs or settings.parameters:
+        wanted = _wantedDevices(settings, config)
+    findings = visit(
+        System(),
+        Visit(
+            tensileRoot=settings.tensileRoot,
+            client=settings.client,
+            emulate=settings.emulate,
+            wanted=wanted,
+            pinClocks=bool(_globalParameter(settings, config, "PinClocks")),
+        ),
+    )
+    for line in report(findings, sys.stdout.encoding):
+        tell(line)
+    return exitStatus(findings)
 
 
 def run(settings: RunSettings) -> int:

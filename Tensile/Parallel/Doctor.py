@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT
+"""TensileParallel --doctor: whether a run could start here, and what stands in its way.
+
+It looks and asks; it starts no benchmark, takes no lock and changes nothing. A host takes 45 s
+to start, so none is started either: what is said of it is read from its files.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import List, Optional, Sequence
+
+from . import __version__
+from .CrossCheck import crossCheck
+from .DeviceList import ALL_DEVICES, DeviceSelection, Selection, selectDevices
+from .Devices import DeviceScan, describeDevice, readTopology, scanDevices
+from .Errors import InputError
+from .Host import Host, findHost
+from .Locks import lockHolder
+from .Masks import CONTAINER, MASK_VARIABLES
+from .Neighbours import busyNotes
+from .Platform import System
+from .QuietMachine import numaNotes
+from .Report import installedVersions
+from .Toolchain import findToolchain
+
+YES, NO = "\u2713", "\u2717"
+_PLAIN = {YES: "+", NO: "x"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's.
+
+    Attributes:
+        ok: whether all is well.
+        text: what was found.
+        advice: what to do; empty where there is nothing to do.
+        fatal: a run could not start because of it.
+    """
+
+    ok: bool
+    text: str
+    advice: str = ""
+    fatal: bool = False
+
+    def __str__(self) -> str:
+        return "%s %s%s" % (YES if self.ok else NO, self.text, self.advice and ": " + self.advice)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What the doctor is asked about.
+
+    Attributes:
+        tensileRoot: --tensile-root.
+        client: the tensile_client to run; None where none was named.
+        emulate: number of emulated devices; 0 for the machine's own.
+        wanted: the devices that a run would name; None: every one.
+        pinClocks: whether the config asks for PinClocks.
+    """
+
+    tensileRoot: Optional[str] = None
+    client: Optional[str] = None
+    emulate: int = 0
+    wanted: DeviceSelection = None
+    pinClocks: bool = False
+
+
+def visit(system: System, asked: Visit) -> List[Finding]:
+    """Everything that can be found out, in the order in which a run would meet it."""
+    findings = _ourselves()
+    host = _findHost(system, asked, findings)
+    if host is not None:
+        findings += _client(system, asked, host) + _toolchain(system, asked, host)
+    scan = scanDevices(system, asked.emulate)
+    if not asked.emulate:
+        findings += _driver(system)
+    findings += _visible(scan)
+    findings += _masks(system, scan)
+    findings += [Finding(n.ok, "%s: %s" % (n.source, n.text)) for n in crossCheck(system, scan)]
+    findings += _chosen(system, asked, scan)
+    return findings
+
+
+def report(findings: Sequence[Finding], encoding: Optional[str]) -> List[str]:
+    """The findings as lines, and whether a run could start.
+
+    Args:
+        encoding: of the terminal; one without check marks gets "+" and "x".
+    """
+    lines = ["TensileParallel %s" % __version__, *map(str, findings)]
+    fatal = next((finding for finding in findings if finding.fatal), None)
+    if fatal is None:
+        lines.append("A run can start.")
+    else:
+        lines.append("A run on several GPUs cannot start: %s." % fatal.text)
+    try:
+        (YES + NO).encode(encoding or "ascii")
+    except (UnicodeError, LookupError):
+        for mark, plain in _PLAIN.items():
+            lines = [line.replace(mark, plain) for line in lines]
+    return lines
+
+
+def exitStatus(findings: Sequence[Finding]) -> int:
+    """0, or 1 where a run could not start."""
+    return int(any(finding.fatal for finding in findings))
+
+
+def _ourselves() -> List[Finding]:
+    versions = installedVersions()
+    python = "Python %s (%s)" % (versions.pop("python"), sys.executable)
+    needed = ("joblib", "msgpack", "PyYAML")
+    missing = [name for name in needed if versions.get(name) is None]
+    if missing:
+        advice = "pip install 'joblib>=1.4' msgpack PyYAML"
+        return [Finding(False, "%s has no %s" % (python, ", ".join(missing)), advice, True)]
+    shown = ", ".join("%s %s" % (name, versions[name]) for name in (*needed, "loky"))
+    return [Finding(True, "%s with %s" % (python, shown))]
+
+
+def _findHost(system: System, asked: Visit, findings: List[Finding]) -> Optional[Host]:
+    try:
+        host = findHost(system.environment, asked.tensileRoot, emulated=asked.emulate > 0)
+    except InputError as error:
+        findings.append(Finding(False, "host: %s" % error, fatal=True))
+        return None
+    findings.append(Finding(True, "host: %s (%s)" % (host.description, host.source)))
+    return host
+
+
+def _client(system: System, asked: Visit, host: Host) -> List[Finding]:
+    if asked.client is None and asked.emulate:
+        return [Finding(True, "client: the emulated one; its times are made up")]
+    if asked.client is None and host.buildsClient:
+        return [Finding(True, "client: none was named, so Tensile builds its own")]
+    path = os.path.abspath(asked.client) if asked.client is not None else host.defaultClient
+    if os.path.isfile(path) and os.access(path, os.X_OK):
+        return [Finding(True, "client: %s" % path)]
+    text = "client: %s is no executable file" % path
+    return [Finding(False, text, "build it, or name one with --client", True)]
+
+
+def _toolchain(system: System, asked: Visit, host: Host) -> List[Finding]:
+    if host.standIn:
+        return [Finding(True, "toolchain: the stand-in host needs none")]
+    builds = host.buildsClient and asked.client is None and not asked.emulate
+    tools = findToolchain(system, host, builds)
+    if tools.missing:
+        text = "toolchain: no %s in %s or on the PATH" % (", ".join(tools.missing), tools.rocm)
+        return [Finding(False, text, "install ROCm's compilers, or set ROCM_PATH", True)]
+    names = ", ".join(name for name, _ in tools.found)
+    return [Finding(True, "toolchain: %s (ROCm in %s)" % (names, tools.rocm))]
+
+
+def _driver(system: System) -> List[Finding]:
+    """The kernel's driver, and whether this user may open what it offers."""
+    if not system.exists("/dev/kfd"):
+        advice = "load it (`modprobe amdgpu`); a container needs --device=/dev/kfd"
+        return [Finding(False, "driver: there is no /dev/kfd", advice, True)]
+    version = (system.readText("/sys/module/amdgpu/version") or "").strip()
+    driver = "driver: amdgpu %s" % (version or "(part of the kernel)")
+    member = "render" in system.groups()
+    groups = "`sudo usermod -aG render,video $LOGNAME`, then log in anew"
+    if not system.canAccess("/dev/kfd"):
+        who = "" if member else " (this user is not in the group render)"
+        return [Finding(False, "%s: /dev/kfd may not be opened%s" % (driver, who), groups, True)]
+    found = [Finding(True, "%s: /dev/kfd can be opened" % driver)]
+    nodes = readTopology(system)
+    closed = [node for node in nodes if not node.usable]
+    if nodes and len(closed) == len(nodes):
+        text = "render nodes: none of %d can be opened" % len(nodes)
+        advice = groups if not member else "give the container --device=/dev/dri/renderD…"
+        found.append(Finding(False, text, advice, True))
+    elif closed:
+        text = "render nodes: %d of %d can be opened; without %s the others do not count"
+        names = ", ".join(os.path.basename(node.renderNode) or "?" for node in closed)
+        found.append(Finding(True, text % (len(nodes) - len(closed), len(nodes), names)))
+    elif nodes:
+        found.append(Finding(True, "render nodes: all %d can be opened" % len(nodes)))
+    return found
+
+
+def _visible(scan: DeviceScan) -> List[Finding]:
+    if not scan.devices:
+        return [Finding(False, "devices: none is visible: %s" % scan.reason, fatal=True)]
+    kinds = sorted({device.architecture for device in scan.devices if device.architecture})
+    what = " (%s)" % ", ".join(kinds) if kinds else ""
+    count = "%d visible%s, by %s" % (len(scan.devices), what, scan.source)
+    lines = [Finding(True, "devices: %s" % count)]
+    return lines + [Finding(True, describeDevice(device)) for device in scan.devices]
+
+
+def _masks(system: System, scan: DeviceScan) -> List[Finding]:
+    """The variables that hide devices, and what the scan has to say."""
+    names = [name for name in (*MASK_VARIABLES, CONTAINER) if name in system.environment]
+    if not names:
+        masks = [Finding(True, "masks: no variable hides a device")]
+    else:
+        pairs = ", ".join("%s=%s" % (name, system.environment[name]) for name in names)
+        masks = [Finding(bool(scan.devices), "masks: %s" % " ".join(pairs.split()))]
+    return masks + [Finding(True, note) for note in scan.notes]
+
+
+def _chosen(system: System, asked: Visit, scan: DeviceScan) -> List[Finding]:
+    """The devices that a run would use: their kinds, users and locks."""
+    if not scan.devices:
+        return []
+    wanted = ALL_DEVICES if asked.wanted is None else asked.wanted
+    try:
+        selection = selectDevices(wanted, scan)
+    except InputError as error:
+        return [Finding(False, str(error), fatal=True)]
+    findings = [Finding(False, note) for note in selection.notes]
+    if not selection.devices:
+        return findings + [Finding(False, selection.reason, fatal=True)]
+    numbers = ", ".join(str(device.ordinal) for device in selection.devices)
+    findings.append(Finding(True, "a run would use device %s" % numbers))
+    return findings + _quiet(system, asked, selection)
+
+
+def _quiet(system: System, asked: Visit, selection: Selection) -> List[Finding]:
+    """Whether anything would disturb the measurements."""
+    findings: List[Finding] = []
+    busy = busyNotes(system, selection.devices)
+    findings += [Finding(False, note) for note in busy]
+    if not busy:
+        findings.append(Finding(True, "neighbours: nobody else uses them"))
+    held = [(d.ordinal, lockHolder(d, _lockFolder(system), system)) for d in selection.devices]
+    held = [(ordinal, holder) for ordinal, holder in held if holder]
+    for ordinal, holder in held:
+        text = "locks: another run has device %d: %s" % (ordinal, holder)
+        findings.append(Finding(False, text, "a run would wait for it"))
+    if not held:
+        findings.append(Finding(True, "locks: no other run has them"))
+    findings += [Finding(False, note) for note in numaNotes(system, selection.devices)]
+    if asked.pinClocks:
+        text = "PinClocks: Tensile pins the clocks of GPU 0, whichever are used"
+        findings.append(Finding(False, text, "a run turns it off"))
+    return findings
+
+
+def _lockFolder(system: System) -> Optional[str]:
+    return system.environment.get("TENSILE_PARALLEL_LOCK_DIR")
+
+
