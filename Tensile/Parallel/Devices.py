@@ -50,6 +50,7 @@ __all__ = [
     "pinnedEnvironment",
     "readTopology",
     "scanDevices",
+    "scanTopology",
 ]
 
 TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
@@ -126,6 +127,11 @@ def scanDevices(system: System, emulate: int = 0) -> DeviceScan:
     if answer is not None:
         return _scanHip(system, answer, nodes)
     return _scanKfd(system, nodes, "%s was not used: %s" % (FROM_HIP, failure))
+
+
+def scanTopology(system: System) -> DeviceScan:
+    """The same by the kernel's topology alone: milliseconds, and no runtime is started."""
+    return _scanKfd(system, readTopology(system), "%s was not asked" % FROM_HIP)
 
 
 def pinnedEnvironment(environment: Mapping[str, str], device: Device) -> Dict[str, str]:

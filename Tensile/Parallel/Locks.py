@@ -11,15 +11,21 @@ Where it lies:
 - a real device whose render node cannot be opened: a file in a private folder of this user, with
   a note that other users are not excluded;
 - an emulated device: a file below TENSILE_PARALLEL_LOCK_DIR, else below the given folder.
+
+Whoever benchmarks holds the lock exclusively. Whoever only looks (lockHolder) takes it shared, for
+microseconds: so looks are not in each other's way, and an acquisition that meets one can tell it
+from a holder.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import random
 import re
 import stat
 import tempfile
+import time
 from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from .Errors import RunError
@@ -28,7 +34,15 @@ from .Types import Device
 
 LOCK_DIR_VARIABLE = "TENSILE_PARALLEL_LOCK_DIR"
 FOLDER_NAME = "tensile-parallel"
+# In a run's own folder, for its emulated devices.
+LOCKS_FOLDER = "locks"
 _NOTE_LIMIT = 500
+# How long a shared lock is taken for somebody's look, in seconds; a look takes microseconds.
+_LOOK_SECONDS = 1.0
+
+
+class DeviceInUse(RunError):
+    """Another run holds a device, and it was not to be waited for."""
 
 
 class DeviceLock:
@@ -83,7 +97,8 @@ def acquireLock(
         onWait: called once with one line before waiting.
 
     Raises:
-        RunError: another holds it and wait is False, or there is no safe place for the lock.
+        DeviceInUse: another holds it and wait is False; or it waits for this very process.
+        RunError: there is no safe place for the lock.
     """
     system = system or System()
     descriptor, path, note = _opened(device, lockDir, system)
@@ -122,6 +137,46 @@ def acquireLocks(
     return [locks[device] for device in devices]
 
 
+def lockHolder(device: Device, lockDir: Optional[str], system: Optional[System] = None) -> str:
+    """Who holds a device. Takes nothing away, leaves no trace and waits for nobody.
+
+    Args:
+        lockDir: as in acquireLock.
+
+    Returns:
+        Words such as "process 814 (python3 TensileParallelClient ...)"; empty where the device is
+        free, or where its lock cannot be looked at (acquireLock says why).
+    """
+    system = system or System()
+    try:
+        descriptor = _openedToLook(device, lockDir, system)
+    except (OSError, RunError):
+        return ""
+    try:
+        return _holder(descriptor, system)[1] if _isHeld(descriptor) else ""
+    finally:
+        os.close(descriptor)
+
+
+def lookAtLocks(
+    devices: Sequence[Device], lockDir: Optional[str], wait: bool, system: Optional[System] = None
+) -> List[str]:
+    """One line for each device that another run holds at the moment.
+
+    Args:
+        wait: whether it is going to be waited for.
+
+    Raises:
+        DeviceInUse: one is held and wait is False.
+    """
+    system = system or System()
+    holders = [(device.ordinal, lockHolder(device, lockDir, system)) for device in devices]
+    held = ["device %d is in use by %s" % (o, holder) for o, holder in holders if holder]
+    if held and not wait:
+        raise DeviceInUse("%s: wait for it to end, or choose other devices" % "; ".join(held))
+    return ["%s: it will be waited for" % words for words in held]
+
+
 def _order(device: Device) -> Tuple[str, ...]:
     """What does not depend on the run: its masks change ordinals and tokens."""
     return (device.renderNode, device.pciAddress, device.uniqueId, device.token)
@@ -129,16 +184,38 @@ def _order(device: Device) -> Tuple[str, ...]:
 
 def _opened(device: Device, lockDir: Optional[str], system: System) -> Tuple[int, str, str]:
     """(descriptor, path, note) of the file that stands for a device."""
-    if device.renderNode and not device.emulated:
-        try:
-            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-            return os.open(system.realPath(device.renderNode), flags), device.renderNode, ""
-        except OSError:
-            pass
+    descriptor = _openedRenderNode(device, system)
+    if descriptor >= 0:
+        return descriptor, device.renderNode, ""
     folder = _folder(device, lockDir, system.environment)
     path = os.path.join(folder, _fileName(device))
     note = "" if device.emulated else _privateNote(device, path)
     return _openFile(folder, path), path, note
+
+
+def _openedToLook(device: Device, lockDir: Optional[str], system: System) -> int:
+    """A descriptor of that file, where it is there already.
+
+    Raises:
+        OSError: it is not there, or cannot be opened.
+        RunError: there is no place for it.
+    """
+    descriptor = _openedRenderNode(device, system)
+    if descriptor >= 0:
+        return descriptor
+    path = os.path.join(_folder(device, lockDir, system.environment), _fileName(device))
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def _openedRenderNode(device: Device, system: System) -> int:
+    """A descriptor of a real device's render node; -1 where it cannot be had."""
+    if not device.renderNode or device.emulated:
+        return -1
+    try:
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        return os.open(system.realPath(device.renderNode), flags)
+    except OSError:
+        return -1
 
 
 def _privateNote(device: Device, path: str) -> str:
@@ -219,18 +296,45 @@ def _locked(
     descriptor: int, device: Device, wait: bool, onWait: Callable[[str], None], system: System
 ) -> None:
     """Take the lock, or wait for it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if _took(descriptor):
         return
-    except BlockingIOError:
-        holder = _holder(descriptor, system)
+    pid, holder = _holder(descriptor, system)
+    if pid and pid in _ancestors(system):
+        raise DeviceInUse(
+            "device %d is held by %s, which has started this program and waits for it: start "
+            "only one of the two on it" % (device.ordinal, holder)
+        )
     if not wait:
-        raise RunError(
+        raise DeviceInUse(
             "device %d is in use by %s: wait for it to end, or choose other devices"
             % (device.ordinal, holder)
         )
     onWait("waiting for device %d, which is in use by %s" % (device.ordinal, holder))
     fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _took(descriptor: int) -> bool:
+    """Try to take the lock; somebody's look at it is no reason to fail."""
+    deadline = time.monotonic() + _LOOK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            pass
+        if _isHeld(descriptor) or time.monotonic() > deadline:
+            return False
+        time.sleep(random.uniform(0.0005, 0.005))  # two who do this must not keep in step
+
+
+def _isHeld(descriptor: int) -> bool:
+    """Whether somebody holds the lock exclusively. Must not be asked by who holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
 
 
 def _writeNote(descriptor: int, device: Device, system: System) -> None:
@@ -244,19 +348,43 @@ def _writeNote(descriptor: int, device: Device, system: System) -> None:
         pass  # a full disk is no reason not to run
 
 
-def _holder(descriptor: int, system: System) -> str:
-    """Who holds a lock, as far as it can be told.
+def _holder(descriptor: int, system: System) -> Tuple[int, str]:
+    """(process, words): who holds a lock, as far as it can be told; 0 where it cannot.
 
     The kernel's list has the process that took it (not those that inherited it since); it may
     be gone, or lie outside our container. A lock file also holds its holder's own note.
     """
-    pid = _holderPid(os.fstat(descriptor), system.readText("/proc/locks") or "")
-    if pid and system.exists("/proc/%d" % pid):
-        return "process %d (%s)" % (pid, _command(system, pid))
+    taker = _holderPid(os.fstat(descriptor), system.readText("/proc/locks") or "")
+    if taker and system.exists("/proc/%d" % taker):
+        pid = _runOf(system, taker)
+        return pid, "process %d (%s)" % (pid, _command(system, pid))
     note = _readNote(descriptor)
     if note:
-        return "a client of a process that has ended (%s)" % note if pid else note
-    return "another process"
+        return 0, "a client of a process that has ended (%s)" % note if taker else note
+    return 0, "another process"
+
+
+def _runOf(system: System, pid: int) -> int:
+    """The process that a person knows: a worker's parent, whose command line names the run."""
+    parent = _parent(system, pid)
+    isWorker = "popen_loky" in (system.readText("/proc/%d/cmdline" % pid) or "")
+    return parent if isWorker and parent > 1 else pid
+
+
+def _ancestors(system: System) -> List[int]:
+    """The processes above this one, its own parent first."""
+    found: List[int] = []
+    pid = _parent(system, os.getpid())
+    while pid > 1 and pid not in found:
+        found.append(pid)
+        pid = _parent(system, pid)
+    return found
+
+
+def _parent(system: System, pid: int) -> int:
+    """The parent's id, 0 where it cannot be told: the second field behind the name in "()"."""
+    fields = (system.readText("/proc/%d/stat" % pid) or "").rpartition(")")[2].split()
+    return int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
 
 
 def _holderPid(found: os.stat_result, locks: str) -> int:
@@ -279,6 +407,6 @@ def _readNote(descriptor: int) -> str:
     return "".join(c if c.isprintable() else " " for c in text).strip()
 
 
-def _command(system: System, pid: int, limit: int = 120) -> str:
+def _command(system: System, pid: int, limit: int = 200) -> str:
     """A process's command line on one line; "unknown" where it cannot be read."""
     return system.commandLine(pid)[:limit] or "unknown"

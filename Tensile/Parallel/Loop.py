@@ -135,6 +135,7 @@ class Loop:
         self._jobs: Dict[int, Job] = {}
         self._begun: Dict[int, float] = {}
         self._gatherUntil = 0.0
+        self._released: Set[int] = set()
         self.result = LoopResult()
 
     def run(self) -> LoopResult:
@@ -154,6 +155,7 @@ class Loop:
                 for future in done:
                     self._finish(future, self._futures.pop(future))
                 self._handOut()
+                self._release()
                 self._look()
                 self._onTick(dict(self._jobs))
         except BaseException:
@@ -206,6 +208,11 @@ class Loop:
             if suspicion:
                 self._setAside(device, suspicion)
                 continue
+            if device in self._released:
+                if self._schedule.hasWorkFor(device):
+                    self._released.discard(device)
+                    self._startWorker(device)
+                continue
             unit = self._schedule.next(device, self._secondsLeft)
             if unit is None:
                 continue
@@ -216,6 +223,24 @@ class Loop:
                 self._futures[self._workers[device].submit(job)] = device
             except Exception as error:  # the executor broke while the worker was idle
                 self._workerDied(device, error)
+
+    def _release(self) -> None:
+        """Gives up the idle devices where all that is left waits for others.
+
+        What is left may be for one device only, which another run may hold while it waits for one
+        of ours: whoever holds a device without measuring on it must not wait for another.
+        """
+        if self._jobs or not self._futures or self._schedule.finished:
+            return
+        if time.monotonic() < self._gatherUntil:
+            return
+        waiting = set(self._futures.values())
+        for device in self._schedule.devices:
+            if device not in waiting and device not in self._released:
+                log.info("device %d is given up: what is left waits for other devices", device)
+                self._workers[device].close()
+                self._workers[device].starts -= 1  # an end that was asked for is no death
+                self._released.add(device)
 
     def _finish(self, future: "Future", device: int) -> None:
         error = future.exception()

@@ -20,14 +20,16 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import DeviceConfigs, ParseArguments, Results, ResultsJoin
 from .Baseline import chooseBaseline
+from .ClientConfig import ClientOptions, readClientConfigs
 from .ClientLog import writeClientLog
 from .ClientOutput import PairLine, readPairs
 from .Contest import Contests, readValue
 from .Cost import Cost
 from .DeviceList import ALL_DEVICES, selectDevices
-from .Devices import describeDevice, scanDevices
+from .Devices import DeviceScan, describeDevice, scanDevices
 from .Errors import InputError, TensileParallelError, describeError
 from .HangLimit import hangSeconds
+from .Locks import LOCK_DIR_VARIABLE, LOCKS_FOLDER, lookAtLocks
 from .Loop import Loop, LoopResult, Lost
 from .Neighbours import busyNotes
 from .Outcomes import examine
@@ -35,6 +37,7 @@ from .ParseArguments import ClientSettings
 from .Platform import System
 from .QuietMachine import numaNotes, surroundings
 from .Schedule import Rectangle, Schedule, rectangleOf, subtract
+from .SerialLock import lockForSerial
 from .Step import Step, makeJob, makeStep, plainJob
 from .StepFolder import StepFolder, fileMark, keepAside
 from .StepReport import StepReport, tallyOf
@@ -110,11 +113,13 @@ def _run(settings: ClientSettings) -> int:
     if settings.emulate:
         os.environ["TENSILE_EMULATED_DEVICES"] = str(settings.emulate)
     command = clientCommand(settings)
-    devices, notes = _chooseDevices(settings)
+    devices, notes, scan = _chooseDevices(settings)
     for note in notes:
         _say(note)
     if not devices:
         # Serial, as if this program were not there.
+        device = _clientDevice(settings)
+        lockForSerial(device, scan, settings.emulate, not settings.noWait, _say)
         os.execvp(command[0], [*command, *settings.clientArgv])
     step = makeStep(settings, command, devices[0].architecture)
     outputs = Path(settings.outputs or "%s.parallel" % step.results).absolute()
@@ -147,10 +152,12 @@ def clientCommand(settings: ClientSettings) -> Tuple[str, ...]:
     raise InputError("no client: name a tensile_client with --client PATH, or use --emulate N")
 
 
-def _chooseDevices(settings: ClientSettings) -> Tuple[List[Device], List[str]]:
-    """The devices that the front end chose, or those that --devices means."""
+def _chooseDevices(
+    settings: ClientSettings,
+) -> Tuple[List[Device], List[str], Optional[DeviceScan]]:
+    """(the devices that the front end chose, or that --devices means; notes; what there is)."""
     if settings.devices:
-        return list(settings.devices), []
+        return list(settings.devices), [], None
     scan = scanDevices(System(), settings.emulate)
     wanted = ALL_DEVICES if settings.devicesWanted is None else settings.devicesWanted
     selection = selectDevices(wanted, scan, settings.strict)
@@ -158,7 +165,17 @@ def _chooseDevices(settings: ClientSettings) -> Tuple[List[Device], List[str]]:
     notes += busyNotes(System(), selection.devices) + numaNotes(System(), selection.devices)
     if not selection.devices:
         notes.append("no usable device (%s): running the client by itself" % selection.reason)
-    return list(selection.devices), notes
+    return list(selection.devices), notes, scan
+
+
+def _clientDevice(settings: ClientSettings) -> str:
+    """The device that the client uses by itself; empty where its INI cannot be read."""
+    options = ClientOptions(settings.configFiles, settings.clientArguments)
+    try:
+        config = readClientConfigs(settings.configFiles).withOptions(options)
+    except (OSError, InputError):
+        return ""  # the client says what is wrong with it
+    return config.get("device-idx") or "0"
 
 
 class StepRun:
@@ -196,6 +213,9 @@ class StepRun:
     def run(self) -> int:
         """Measures what is missing and writes the results file; returns the exit status."""
         step = self._step
+        lockFolder = str(self._outputs / LOCKS_FOLDER)
+        if self._settings.noWait and not self._settings.frontEnd and self._missing():
+            lookAtLocks(self._devices, lockFolder, wait=False)  # the front end has looked itself
         self._announce()
         self._setAsideForeignResults()
         there = {piece.path for piece in self._pieces}
@@ -226,10 +246,9 @@ class StepRun:
             failed = earlier["kind"] not in (None, MEASURED)
             columns = range(unit.firstSolution, unit.lastSolution + 1) if failed else ()
             self._contests.resume(unit.firstProblem, earlier["device"], columns)
-        lockFolder = os.environ.get("TENSILE_PARALLEL_LOCK_DIR") or str(self._outputs / "locks")
         if self._settings.client is None:
             # The emulated client tells of two on one device, counting within this run.
-            os.environ["TENSILE_PARALLEL_LOCK_DIR"] = lockFolder
+            os.environ[LOCK_DIR_VARIABLE] = os.environ.get(LOCK_DIR_VARIABLE) or lockFolder
         found, notes = surroundings(System(), self._devices, self._settings.affinity)
         for note in notes:
             _say(note)

@@ -51,6 +51,7 @@ from .Host import (
 )
 from .HostRun import HostEnd, runHost, timeStamp
 from .Neighbours import busyNotes
+from .Locks import LOCKS_FOLDER, lookAtLocks
 from .ParseArguments import SETTINGS_VERSION, RunSettings, globalParametersOption, parseRunArguments
 from .Platform import System
 from .QuietMachine import numaNotes
@@ -63,6 +64,7 @@ from .Report import (
     untriedPairs,
     writeReports,
 )
+from .SerialLock import lockForSerial
 from .StepFolder import JOURNAL, changedInputs, keepAside
 from .Terminal import openStreams, tell
 
@@ -174,7 +176,7 @@ def run(settings: RunSettings) -> int:
     notes += [note for note in scan.notes + selection.notes if note not in notes]
     if not selection.devices:
         _say(notes)
-        return _becomeSerial(settings, host, config, selection.reason or scan.reason)
+        return _becomeSerial(settings, host, config, selection.reason or scan.reason, scan)
     notes += _configNotes(settings, config)
     notes += busyNotes(System(), selection.devices) + numaNotes(System(), selection.devices)
     places = _places(settings.out)
@@ -366,8 +368,14 @@ def _say(notes: Sequence[str]) -> Sequence[str]:
     return notes
 
 
-def _becomeSerial(settings: RunSettings, host: Host, config: Any, reason: str) -> int:
-    """Become the host's own command, with the user's own arguments."""
+def _becomeSerial(
+    settings: RunSettings, host: Host, config: Any, reason: str, scan: Optional[DeviceScan] = None
+) -> int:
+    """Become the host's own command, with the user's own arguments, holding its GPU's lock.
+
+    Raises:
+        RunError: another run holds that GPU, with --no-wait.
+    """
     arguments = list(settings.hostArguments)
     client = settings.client
     if client is None and settings.emulate:
@@ -389,14 +397,19 @@ def _becomeSerial(settings: RunSettings, host: Host, config: Any, reason: str) -
         environment["PATH"] = os.pathsep.join(folders)
     if _globalParameter(settings, config, "PinClocks"):
         _say(["PinClocks is left as it is: Tensile pins the clocks of GPU 0, whichever it uses"])
-    tell(
-        "TensileParallel: serial Tensile on device %s: %s"
-        % (_serialDevice(settings, config), reason or "no device can be used"),
-        sys.stderr,
-    )
+    device = _serialDevice(settings, config)
+    why = reason or "no device can be used"
+    tell("TensileParallel: serial Tensile on device %s: %s" % (device, why), sys.stderr)
     if settings.emulate:
         tell("TensileParallel: EMULATED: the times will be made up", sys.stderr)
     command, environment = serialCommand(host, arguments, environment)
+    lockForSerial(
+        device,
+        scan,
+        settings.emulate,
+        wait=not settings.noWait,
+        say=lambda line: tell("TensileParallel: %s" % line, sys.stderr),
+    )
     os.execvpe(command[0], command, environment)
 
 
@@ -454,7 +467,7 @@ def _runParallel(
             history, changed = _openHistory(settings, host, selection, places, client)
             if isUntouched(history, places.merged):
                 return _sayFinished(settings, history, places)
-            notes = [*notes, *_say(changed)]
+            notes = [*notes, *_say(changed), *_say(_heldDevices(settings, selection, places))]
             runInfo = _writeSettings(settings, host, selection, places, client, history)
             redo = _begin(settings, config, places, history, runInfo["run"], bool(changed))
             _writeLauncher(places)
@@ -479,6 +492,16 @@ def _runParallel(
             )
         finally:
             _logInto(None)
+
+
+def _heldDevices(settings: RunSettings, selection: Selection, places: Places) -> List[str]:
+    """What is to be said of devices that another run holds, before Tensile makes kernels.
+
+    Raises:
+        RunError: there is one, with --no-wait.
+    """
+    lockFolder = os.path.join(places.outputs, LOCKS_FOLDER)
+    return lookAtLocks(selection.devices, lockFolder, wait=not settings.noWait)
 
 
 def _openHistory(

@@ -522,8 +522,19 @@ class Schedule:
             self._retries.append(_Retry(rectangle, attempt, notDevice=device, judges=True))
         return []
 
+    def hasWorkFor(self, device: int) -> bool:
+        """Whether next() would have something for an idle device that has run the baseline."""
+        if self._stopped or self._devices[device].setAside:
+            return False
+        free = bool(self._free) and not self._awaitsVerdict(device)
+        return free or self._findRetry(device) is not None
+
     def _takeRetry(self, device: int) -> Optional[_Retry]:
-        """The first retry that this device may take."""
+        index = self._findRetry(device)
+        return None if index is None else self._retries.pop(index)
+
+    def _findRetry(self, device: int) -> Optional[int]:
+        """Place of the first retry that this device may take."""
         others = [other for other in self.devices if other != device]
         up = [other for other in others if other not in self._away]
         for index, retry in enumerate(self._retries):
@@ -531,7 +542,7 @@ class Schedule:
                 continue
             if retry.notDevice == device and up:
                 continue
-            return self._retries.pop(index)
+            return index
         return None
 
     def _takeFree(

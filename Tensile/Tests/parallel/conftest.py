@@ -2,9 +2,11 @@
 """What the tests share: where things are, real hosts, small INIs, and processes that are real."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,30 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 DATA = HERE / "data"
 HOST = HERE / "host"
+
+# Takes the lock of an emulated device, says so, and holds it until its stdin ends; or hands it to a
+# grandchild first.
+HOLDER = """
+import subprocess, sys
+sys.path[:0] = sys.argv[4:]
+from Tensile.Parallel.Errors import RunError
+from Tensile.Parallel.Locks import acquireLock
+from Tensile.Parallel.Types import Device
+number = sys.argv[2]
+device = Device(0, "0", emulated=True, uniqueId="emulated-" + number)
+try:
+    lock = acquireLock(device, sys.argv[1], True, lambda line: None)
+except RunError as error:
+    print(error, flush=True)
+    sys.exit(1)
+if sys.argv[3] == "hand on":
+    client = subprocess.Popen(["sleep", "600"], pass_fds=[lock.fileno()], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL)
+    print(client.pid, flush=True)
+else:
+    print("held", flush=True)
+sys.stdin.read()
+"""
 
 # The stand-in host has modules called test_*-like or named as real ones; nothing there is a test.
 collect_ignore = ["host", "data", "benchmarks"]
@@ -39,6 +65,13 @@ def pytest_addoption(parser):
         default=8,
         metavar="N",
         help="how many processes test_Kills.py kills (default: 8)",
+    )
+    parser.addoption(
+        "--rounds",
+        type=int,
+        default=2,
+        metavar="N",
+        help="how many rounds of two runs test_Overlap.py disturbs (default: 2)",
     )
 
 
@@ -123,3 +156,39 @@ def runScript():
         )
 
     return run
+
+
+@pytest.fixture
+def holders():
+    """Starts processes that hold an emulated device, and ends them with the test."""
+    started = []
+
+    def start(folder, what="hold", number=3):
+        """(the process, the line by which it says that it holds the device)."""
+        command = [sys.executable, "-c", HOLDER, str(folder), str(number), what, *sys.path]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+@pytest.fixture
+def hostThat(tmp_path):
+    """A function: source of Tensile.main() -> a copy of the stand-in host that does only that."""
+
+    def make(source: str) -> str:
+        tree = tmp_path / "tree"
+        shutil.copytree(HOST, tree, ignore=shutil.ignore_patterns("__pycache__"))
+        main = "def main():\n" + textwrap.indent(textwrap.dedent(source), "    ")
+        (tree / "tensilelite" / "Tensile" / "Tensile.py").write_text(main)
+        return str(tree / "tensilelite")
+
+    return make

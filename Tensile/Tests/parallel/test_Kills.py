@@ -15,10 +15,10 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import pytest
+from Processes import Marked
 
 from Tensile.Parallel.ClientConfig import readClientConfig
 from Tensile.Parallel.Journal import readJournal
@@ -27,10 +27,8 @@ from Tensile.Parallel.SolutionNames import readSolutionNames
 pytestmark = [pytest.mark.unit, pytest.mark.slow]
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "bin"
-MARK = "TENSILE_TEST_MARK"
 KILLS_PER_RUN = 4
 DEVICES = 3
-GONE_SECONDS = 5.0
 
 
 def pytest_generate_tests(metafunc):
@@ -39,7 +37,7 @@ def pytest_generate_tests(metafunc):
     metafunc.parametrize("seed", range(count))
 
 
-class Killing:
+class Killing(Marked):
     """One step that is begun, killed and begun again."""
 
     def __init__(self, step, folder, seed):
@@ -51,38 +49,12 @@ class Killing:
         self.record = folder / "record.jsonl"
         settings = {"pairSeconds": 0.012, "startSeconds": 0.05, "record": str(self.record)}
         (folder / "emulator.json").write_text(json.dumps(settings))
-        self.mark = str(uuid.uuid4())
-        self.environment = {
-            **os.environ,
-            "TENSILE_EMULATOR": str(folder / "emulator.json"),
-            MARK: self.mark,
-        }
+        super().__init__(TENSILE_EMULATOR=str(folder / "emulator.json"))
         self.command = [sys.executable, str(SCRIPTS / "TensileParallelClient"), "--emulate"]
         self.command += [str(DEVICES), "--config-file", str(step.ini)]
         self.whole = bool(seed % 2)
         if self.whole:
             self.command += ["--keep-sizes-whole"]
-
-    def start(self):
-        return subprocess.Popen(
-            self.command,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def own(self):
-        """pid -> command line of every process of these runs."""
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                if self.mark.encode() in (folder / "environ").read_bytes():
-                    found[int(folder.name)] = (folder / "cmdline").read_bytes().decode()
-            except OSError:
-                continue  # it has just ended, or is another user's
-        return found
 
     def target(self, parent):
         """A process to be killed: the parent, a worker or a client, as chance will have it."""
@@ -103,12 +75,6 @@ class Killing:
         except ProcessLookupError:
             return "nothing: %d was gone" % pid
         return "%s to %s" % (number.name, "the parent" if pid == process.pid else pid)
-
-    def assertNothingIsLeft(self):
-        deadline = time.monotonic() + GONE_SECONDS
-        while self.own() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not self.own()
 
     def held(self):
         """(size, solution's name) of every pair that the journal holds."""
@@ -157,7 +123,7 @@ def test_killedAnywhereItContinues(recorded, tmp_path, seed):
     story = []
     for attempt in range(KILLS_PER_RUN + 2):
         held, offset = killing.held(), killing.recorded()
-        process = killing.start()
+        process = killing.start(killing.command)
         if attempt < KILLS_PER_RUN:
             story.append(killing.kill(process))
         output, _ = process.communicate(timeout=120)

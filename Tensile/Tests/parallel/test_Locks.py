@@ -3,69 +3,30 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
 from Tensile.Parallel.Errors import RunError
-from Tensile.Parallel.Locks import acquireLock, acquireLocks
+from Tensile.Parallel.Locks import DeviceInUse, acquireLock, acquireLocks, lockHolder, lookAtLocks
 from Tensile.Parallel.Platform import System
 from Tensile.Parallel.Types import Device
 
 pytestmark = pytest.mark.unit
 
-TREE = str(Path(__file__).resolve().parents[3])
 EMULATED = Device(0, "0", emulated=True, uniqueId="emulated-3")
 GENEROUS = 60  # seconds; only a broken lock takes as long
-
-# Takes the lock, says so, and holds it until its stdin ends; or hands it to a grandchild first.
-HOLDER = """
-import subprocess, sys
-sys.path.insert(0, sys.argv[1])
-from Tensile.Parallel.Locks import acquireLock
-from Tensile.Parallel.Types import Device
-device = Device(0, "0", emulated=True, uniqueId="emulated-3")
-lock = acquireLock(device, sys.argv[2], True, lambda line: None)
-if sys.argv[3] == "hand on":
-    client = subprocess.Popen(["sleep", "600"], pass_fds=[lock.fileno()], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL)
-    print(client.pid, flush=True)
-else:
-    print("held", flush=True)
-sys.stdin.read()
-"""
 
 
 @pytest.fixture(autouse=True)
 def noVariable(monkeypatch):
     """The user's own lock folder is none of the tests'."""
     monkeypatch.delenv("TENSILE_PARALLEL_LOCK_DIR", raising=False)
-
-
-@pytest.fixture
-def holders():
-    """Starts holders, and ends them with the test."""
-    started = []
-
-    def start(folder, what="hold"):
-        command = [sys.executable, "-c", HOLDER, TREE, str(folder), what]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        started.append(process)
-        return process, process.stdout.readline().strip()
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stdin.close()
-        process.stdout.close()
 
 
 def _take(folder, device=EMULATED, wait=False, onWait=lambda line: None, system=None):
@@ -270,3 +231,105 @@ def test_twoRunsNeverWaitInARing(tmp_path):
     for thread in threads:
         thread.join(GENEROUS)
     assert done == [1, 1]
+
+
+def test_aLookNamesTheHolderAndTakesNothing(tmp_path, holders):
+    """Who looks learns the holder, is free to look again, and makes no file of its own."""
+    folder = tmp_path / "locks"
+    assert lockHolder(EMULATED, str(folder)) == "" and not folder.exists()
+    process, _ = holders(folder)
+    for _ in range(2):
+        assert lockHolder(EMULATED, str(folder)).startswith("process %d (" % process.pid)
+    process.stdin.close()
+    process.wait(GENEROUS)
+    assert lockHolder(EMULATED, str(folder)) == ""
+
+
+def test_aLookAtWhatCannotBeLookedAtIsNoError(tmp_path):
+    """Acquiring says what is wrong with a lock; a look before that must not end the run."""
+    folder = tmp_path / "locks"
+    (folder / "emulated-3.lock").mkdir(parents=True)
+    assert lockHolder(EMULATED, str(folder)) == ""
+    assert lockHolder(EMULATED, None, System(environment={})) == ""
+    unreadable = Device(0, "0", renderNode="/dev/dri/renderD128")
+    system = System(str(tmp_path), {"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert lockHolder(unreadable, None, system) == ""
+
+
+def test_aLookGoesToTheRenderNode(tmp_path):
+    """The place where the lock is, not the one where it would be without a render node."""
+    (tmp_path / "dev/dri").mkdir(parents=True)
+    (tmp_path / "dev/dri/renderD128").write_text("")
+    device = Device(0, "0", pciAddress="0000:03:00.0", renderNode="/dev/dri/renderD128")
+    system = System(str(tmp_path), {})
+    with _take("unused", device, system=system):
+        assert lockHolder(device, None, system) == "another process"  # this root has no /proc
+    assert lockHolder(device, None, system) == ""
+
+
+def test_aLookIsInNobodysWay(tmp_path):
+    """Somebody's look, for as long as it takes, is neither a holder nor in a holder's way."""
+    _take(tmp_path).release()
+    look = os.open(tmp_path / "emulated-3.lock", os.O_RDONLY)
+    fcntl.flock(look, fcntl.LOCK_SH)
+    assert lockHolder(EMULATED, str(tmp_path)) == ""
+    lines = []
+    for wait in (False, True):
+        threading.Timer(0.1, lambda: fcntl.flock(look, fcntl.LOCK_UN)).start()
+        _take(tmp_path, wait=wait, onWait=lines.append).release()
+        fcntl.flock(look, fcntl.LOCK_SH)
+    assert lines == []
+    os.close(look)
+
+
+def test_manyLooksAndAcquisitionsAtOnce(tmp_path):
+    """However many look, nobody who acquires without waiting is refused a free device."""
+    _take(tmp_path).release()
+    code = (
+        "import sys; sys.path[:0] = sys.argv[2:]\n"
+        "from Tensile.Parallel.Locks import lockHolder; from Tensile.Parallel.Types import Device\n"
+        "device = Device(0, '0', emulated=True, uniqueId='emulated-3')\n"
+        "print(flush=True)\n"
+        "while True: lockHolder(device, sys.argv[1])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), *sys.path]
+    lookers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for looker in lookers:
+            looker.stdout.readline()
+        for _ in range(300):
+            _take(tmp_path).release()
+    finally:
+        for looker in lookers:
+            looker.kill()
+            looker.wait()
+            looker.stdout.close()
+
+
+def test_whatIsSaidBeforeARun(tmp_path, holders):
+    """One line per held device; without waiting, one error that names them all."""
+    devices = [EMULATED, Device(1, "1", emulated=True, uniqueId="emulated-1")]
+    assert lookAtLocks(devices, str(tmp_path), False) == []
+    process, _ = holders(tmp_path)
+    lines = lookAtLocks(devices, str(tmp_path), True)
+    assert len(lines) == 1 and "it will be waited for" in lines[0]
+    assert lines[0].startswith("device 0 is in use by process %d (" % process.pid)
+    other, _ = holders(tmp_path, number=1)
+    with pytest.raises(DeviceInUse) as refused:
+        lookAtLocks(devices, str(tmp_path), False)
+    text = str(refused.value)
+    assert str(process.pid) in text and str(other.pid) in text and "\n" not in text
+
+
+def test_aWorkersRunIsNamed(tmp_path, holders):
+    """A worker's command line says nothing to a person: its parent's names the run."""
+    holders(tmp_path, what="popen_loky")
+    assert lockHolder(EMULATED, str(tmp_path)).startswith("process %d (" % os.getpid())
+
+
+def test_nobodyWaitsForAProcessThatWaitsForIt(tmp_path, holders):
+    """A serial run's client that is a parallel client would wait for the run that waits for it."""
+    with _take(tmp_path):
+        process, answer = holders(tmp_path)
+        assert "held by process %d" % os.getpid() in answer and "waits for it" in answer
+        assert process.wait(GENEROUS) == 1

@@ -10,7 +10,13 @@ from Tensile.Parallel import Loop as LoopModule
 from Tensile.Parallel.Contest import Contests, relativeSpeeds
 from Tensile.Parallel.Errors import RunError
 from Tensile.Parallel.Loop import STARTS_PER_WORKER, Loop, describe
-from Tensile.Parallel.Schedule import FAILURES_PER_DEVICE, Rectangle, Schedule, rectangleOf
+from Tensile.Parallel.Schedule import (
+    FAILURES_PER_DEVICE,
+    Rectangle,
+    Schedule,
+    rectangleOf,
+    subtract,
+)
 from Tensile.Parallel.Types import (
     CRASHED,
     FAILED,
@@ -173,11 +179,14 @@ class Run:
         onResult=None,
         seconds=1.0,
         baseline=None,
+        begun=(),
         **more,
     ):
         self.cost = FakeCost(seconds)
-        whole = Rectangle(0, problems, 0, solutions)
-        self.schedule = Schedule([whole], range(devices), self.cost, baseline=baseline)
+        free = [Rectangle(0, problems, 0, solutions)]
+        for rest, _ in begun:
+            free = [left for whole in free for left in subtract(whole, rest)]
+        self.schedule = Schedule(free, range(devices), self.cost, baseline=baseline, begun=begun)
         self.table = {(p, s) for p in range(problems) for s in range(solutions)}
         self.workers = [FakeWorker(n, script) for n in range(devices)]
         self.journal = []
@@ -328,6 +337,69 @@ def test_deviceThatIsWaitedFor():
     result = run.run()
     assert not result.leftOver and not result.lost and result.devicesLost == []
     assert run.workers[1].state == "killed"  # it still waited; nobody to be polite to
+
+
+REST = Rectangle(7, 1, 1, 2)  # of the last row; device 1 has begun it
+
+
+def _ring(unit=None):
+    """A run whose device 1 comes up only when device 0 was given up: another run waits for it."""
+    held = Future()
+    run = Run(Script(unit=unit), begun=[(REST, 1)])
+    start, close = run.workers[1].start, run.workers[0].close
+
+    def startLate():
+        start()
+        return held
+
+    def closeAndFree():
+        close()
+        if not held.done():
+            held.set_result(WorkerFacts(1, ""))
+
+    run.workers[1].start, run.workers[0].close = startLate, closeAndFree
+    run.loop._onTick = _Limit(400)
+    return run
+
+
+class _Limit:
+    """Ends a loop that goes on without end."""
+
+    def __init__(self, ticks):
+        self.left = ticks
+
+    def __call__(self, running):
+        self.left -= 1
+        assert self.left, "the loop hangs"
+
+
+def test_nobodyHoldsADeviceWhileOnlyWaiting():
+    """Two runs in a ring: what is left is for a device that another run holds, and that one may
+    wait for ours. A device without work is given up, so neither waits for ever."""
+    run = _ring()
+    result = run.run()
+    assert not result.leftOver and not result.lost and not result.devicesLost
+    assert [rectangleOf(job.unit) for job in run.workers[1].jobs] == [REST]
+    assert run.workers[0].starts == 0, "it was given up, and nothing was left for it"
+
+
+def test_aDeviceThatWasGivenUpIsTakenAgain():
+    """When there is something for it after all; having been given up is no death of its worker."""
+    pair = (REST.firstProblem, REST.firstSolution)
+    deaths = []
+
+    def unit(device, unit):
+        if device == 1 and rectangleOf(unit).holds(pair):
+            deaths.append(device)
+            return broken(device, unit, pair=pair)
+        return None
+
+    run = _ring(unit)
+    result = run.run()
+    assert deaths == [1, 1] and not result.lost and not result.devicesLost
+    last = run.workers[0].jobs[-1].unit
+    assert rectangleOf(last) == Rectangle(*pair[:1], 1, pair[1], 1)
+    assert run.workers[0].starts == 1
 
 
 def test_noteOfTheLockIsHandedOn():
