@@ -36,7 +36,7 @@ ORDER = """
     Outcomes ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
-    Locks Devices Masks Platform Terminal
+    CrossCheck Locks Devices Masks Platform Terminal
     Types Errors __init__
     HostBootstrap
 """.split()
