@@ -36,7 +36,11 @@ ORDER = """
     Outcomes ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
+<<<<<<< HEAD
     Neighbours QuietMachine SerialLock Locks CrossCheck Devices Masks Platform Terminal
+=======
+    CrossCheck Locks Devices Masks Platform Terminal
+>>>>>>> p4-cross
     Types Errors __init__
     HostBootstrap
 """.split()
