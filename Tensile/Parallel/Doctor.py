@@ -92,11 +92,11 @@ def report(findings: Sequence[Finding], encoding: Optional[str]) -> List[str]:
         encoding: of the terminal; one without check marks gets "+" and "x".
     """
     lines = ["TensileParallel %s" % __version__, *map(str, findings)]
-    fatal = next((finding for finding in findings if finding.fatal), None)
-    if fatal is None:
+    fatal = [finding.text.partition(":")[0] for finding in findings if finding.fatal]
+    if not fatal:
         lines.append("A run can start.")
     else:
-        lines.append("A run on several GPUs cannot start: %s." % fatal.text)
+        lines.append("A run cannot start, because of: %s." % ", ".join(fatal))
     try:
         (YES + NO).encode(encoding or "ascii")
     except (UnicodeError, LookupError):
@@ -150,7 +150,8 @@ def _toolchain(system: System, asked: Visit, host: Host) -> List[Finding]:
     builds = host.buildsClient and asked.client is None and not asked.emulate
     tools = findToolchain(system, host, builds)
     if tools.missing:
-        text = "toolchain: no %s in %s or on the PATH" % (", ".join(tools.missing), tools.rocm)
+        names = ", no ".join(tools.missing)
+        text = "toolchain: no %s in %s or on the PATH" % (names, tools.rocm)
         return [Finding(False, text, "install ROCm's compilers, or set ROCM_PATH", True)]
     names = ", ".join(name for name, _ in tools.found)
     return [Finding(True, "toolchain: %s (ROCm in %s)" % (names, tools.rocm))]
@@ -213,10 +214,10 @@ def _chosen(system: System, asked: Visit, scan: DeviceScan) -> List[Finding]:
     try:
         selection = selectDevices(wanted, scan)
     except InputError as error:
-        return [Finding(False, str(error), fatal=True)]
+        return [Finding(False, "DeviceList: %s" % error, fatal=True)]
     findings = [Finding(False, note) for note in selection.notes]
     if not selection.devices:
-        return findings + [Finding(False, selection.reason, fatal=True)]
+        return findings + [Finding(False, "DeviceList: %s" % selection.reason, fatal=True)]
     numbers = ", ".join(str(device.ordinal) for device in selection.devices)
     findings.append(Finding(True, "a run would use device %s" % numbers))
     return findings + _quiet(system, asked, selection)
