@@ -20,6 +20,8 @@ from typing import FrozenSet, List, Mapping, Optional, Sequence
 DEFAULT_TIMEOUT = 10.0
 # The first HIP call of a process can take seconds on a machine of eight GPUs.
 HIP_TIMEOUT = 60.0
+# What a program gets to be gone after SIGKILL, in seconds.
+KILLED_TIMEOUT = 5.0
 HIP_ANSWER = "TENSILE_PARALLEL_HIP_ANSWER "
 
 # Run by a Python of its own, so that our process never loads the runtime. Only calls whose
@@ -247,13 +249,17 @@ def _endGroup(process: subprocess.Popen) -> None:
     """End a program that is still running, with all its session, and reap it.
 
     Its pipes are closed here and not drained: a grandchild that kept them open would otherwise
-    keep us waiting beyond the time limit.
+    keep us waiting beyond the time limit. So would a program that sleeps in the driver, which
+    not even SIGKILL ends (amd-smi, as vllm-omni 6704 has it): that one is left behind.
     """
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         process.kill()
-    process.wait()
+    try:
+        process.wait(KILLED_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        pass
     for stream in (process.stdout, process.stderr):
         if stream is not None:
             stream.close()

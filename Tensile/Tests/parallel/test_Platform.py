@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 
@@ -87,6 +88,22 @@ def test_aSlowProgramIsEndedWithItsChildren(tmp_path):
     result = System().run([sys.executable, "-c", script, str(pidFile)], timeout=3)
     assert result.exitStatus is None and "did not answer within 3 s" in result.failure
     assert _gone(int(pidFile.read_text()))
+
+
+def test_aProgramThatCannotBeKilledIsNotWaitedFor(monkeypatch):
+    """A tool that sleeps in the driver does not die of SIGKILL, and must not keep us with it."""
+
+    class Unkillable(subprocess.Popen):
+        """A process whose end is never seen, once it was waited for with a limit."""
+
+        def wait(self, timeout=None):
+            super().wait(timeout)
+            assert timeout is not None, "it would be waited for without end"
+            raise subprocess.TimeoutExpired(self.args, timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Unkillable)
+    result = System().run(["sleep", "600"], timeout=0.1)
+    assert result.failure == "sleep did not answer within 0.1 s"
 
 
 def test_aProgramHasNoTerminalAndASessionOfItsOwn():
