@@ -49,6 +49,8 @@ AMD_SMI = "amd-smi"
 ROCM_SMI = "rocm-smi"
 ROCMINFO = "rocminfo"
 
+# How the line of a tool begins that gave no answer.
+UNKNOWN = "unknown: "
 # What rocm_agent_enumerator prints for the CPU.
 CPU_ARCHITECTURE = "gfx000"
 # As the hosts' own readers have it (gfxArch, later gfxToIsa): anywhere in a line.
@@ -363,7 +365,7 @@ def compareSources(
     notes: List[SourceNote] = []
     for answer in answers:
         if answer.failure:
-            notes.append(SourceNote(answer.source, True, "unknown: %s" % answer.failure))
+            notes.append(SourceNote(answer.source, True, UNKNOWN + answer.failure))
             continue
         lines = _presence(scan, answer, _masksBeyond(answer.source, environment), nodes)
         lines += [(False, line) for line in _contradictions(scan, answer)]

@@ -439,11 +439,13 @@ def _scanKfd(system: System, nodes: Sequence[KfdNode], note: str) -> DeviceScan:
 
 def _finished(devices: Sequence[Device], source: str, notes: List[str]) -> DeviceScan:
     """A scan, with the notes that hold for devices from whatever source."""
-    for address, count in Counter(device.pciAddress for device in devices).items():
-        if address and count > 1:
+    # Some kernels put the partition's number into the place of the PCI function (amd-gfx list,
+    # February to April 2024).
+    for card, count in Counter(device.pciAddress[:-2] for device in devices).items():
+        if card and count > 1:
             notes.append(
                 "%d devices are partitions of the card %s: they share its power and memory, "
-                "so one's load shows in another's times" % (count, address)
+                "so one's load shows in another's times" % (count, card)
             )
     integrated = frozenset(
         device.ordinal for device in devices if baseArchitecture(device.architecture) in INTEGRATED

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import List, Optional, Sequence
 
 from . import __version__
-from .CrossCheck import crossCheck
+from .CrossCheck import UNKNOWN, crossCheck
 from .DeviceList import ALL_DEVICES, DeviceSelection, Selection, selectDevices
 from .Devices import DeviceScan, describeDevice, readTopology, scanDevices
 from .Errors import InputError
 from .Host import Host, findHost
 from .Locks import lockHolder
-from .Masks import CONTAINER, MASK_VARIABLES
+from .Masks import CONTAINER, ENDS_BEFORE, MASK_VARIABLES
 from .Neighbours import busyNotes
 from .Platform import System
 from .QuietMachine import numaNotes
@@ -80,7 +80,7 @@ def visit(system: System, asked: Visit) -> List[Finding]:
         findings += _driver(system)
     findings += _visible(scan)
     findings += _masks(system, scan)
-    findings += [Finding(n.ok, "%s: %s" % (n.source, n.text)) for n in crossCheck(system, scan)]
+    findings += _otherSources(system, scan)
     findings += _chosen(system, asked, scan)
     return findings
 
@@ -177,9 +177,9 @@ def _driver(system: System) -> List[Finding]:
         advice = groups if not member else "give the container --device=/dev/dri/renderD…"
         found.append(Finding(False, text, advice, True))
     elif closed:
-        text = "render nodes: %d of %d can be opened; without %s the others do not count"
-        names = ", ".join(os.path.basename(node.renderNode) or "?" for node in closed)
-        found.append(Finding(True, text % (len(nodes) - len(closed), len(nodes), names)))
+        names = [os.path.basename(node.renderNode) for node in nodes if node.usable]
+        text = "render nodes: %d of %d can be opened (%s): only those are devices here"
+        found.append(Finding(True, text % (len(names), len(nodes), ", ".join(names))))
     elif nodes:
         found.append(Finding(True, "render nodes: all %d can be opened" % len(nodes)))
     return found
@@ -198,12 +198,30 @@ def _visible(scan: DeviceScan) -> List[Finding]:
 def _masks(system: System, scan: DeviceScan) -> List[Finding]:
     """The variables that hide devices, and what the scan has to say."""
     names = [name for name in (*MASK_VARIABLES, CONTAINER) if name in system.environment]
+    notes = [note for note in scan.notes if note != scan.reason]
+    # One that is not mentioned is in force, and leaves all that there is.
+    silent = [name for name in names if not any(name in note for note in scan.notes)]
+    pairs = ["%s=%s" % (name, system.environment[name]) for name in silent]
+    lines = ["masks: %s hides no device" % _oneLine(pair) for pair in pairs]
     if not names:
-        masks = [Finding(True, "masks: no variable hides a device")]
-    else:
-        pairs = ", ".join("%s=%s" % (name, system.environment[name]) for name in names)
-        masks = [Finding(bool(scan.devices), "masks: %s" % " ".join(pairs.split()))]
-    return masks + [Finding(True, note) for note in scan.notes]
+        lines = ["masks: no variable hides a device"]
+    return [Finding(True, line) for line in lines] + [
+        Finding(ENDS_BEFORE not in note, note) for note in notes
+    ]
+
+
+def _otherSources(system: System, scan: DeviceScan) -> List[Finding]:
+    """Whether the tools agree, which are asked for nothing else."""
+    lines = []
+    for note in crossCheck(system, scan):
+        text = note.text[len(UNKNOWN) :] if note.text.startswith(UNKNOWN) else note.text
+        named = text if note.source in text else "%s: %s" % (note.source, text)
+        lines.append(Finding(note.ok, "cross-check: %s" % named))
+    return lines
+
+
+def _oneLine(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _chosen(system: System, asked: Visit, scan: DeviceScan) -> List[Finding]:
@@ -246,5 +264,3 @@ def _quiet(system: System, asked: Visit, selection: Selection) -> List[Finding]:
 
 def _lockFolder(system: System) -> Optional[str]:
     return system.environment.get("TENSILE_PARALLEL_LOCK_DIR")
-
-

@@ -31,6 +31,8 @@ OPENCL = "GPU_DEVICE_ORDINAL"
 CONTAINER = "AMD_VISIBLE_DEVICES"
 # Stands for a number of devices that nobody could tell.
 UNKNOWN_COUNT = 1 << 31
+# In a note: the user most likely meant more than the runtime reads.
+ENDS_BEFORE = "ends before the token"
 MASK_VARIABLES = (ROCR, HIP, CUDA, OPENCL)
 
 # What C++'s `text == std::to_string(atoi(text))` accepts, less the negative numbers.
@@ -187,7 +189,7 @@ def _endsAt(mask: Mask, token: str, count: int) -> str:
         right = "it takes numbers from 0, without spaces, separated by commas"
     else:
         right = "it takes numbers from 0 to %d, without spaces, separated by commas" % (count - 1)
-    return "%s ends before the token %r: %s" % (mask, token, right)
+    return "%s %s %r: %s" % (mask, ENDS_BEFORE, token, right)
 
 
 def _withoutQuotes(text: str) -> str:

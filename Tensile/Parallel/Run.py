@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 import yaml
 
 from . import __version__
+from .CrossCheck import crossCheck
 from .DeviceConfigs import readConfig, writeDeviceConfigs
 from .DeviceList import Selection, parseDeviceList, parseDeviceListText, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
@@ -50,8 +51,8 @@ from .Host import (
     unsafeInShell,
 )
 from .HostRun import HostEnd, runHost, timeStamp
-from .Neighbours import busyNotes
 from .Locks import LOCKS_FOLDER, lookAtLocks
+from .Neighbours import busyNotes
 from .ParseArguments import SETTINGS_VERSION, RunSettings, globalParametersOption, parseRunArguments
 from .Platform import System
 from .QuietMachine import numaNotes
@@ -247,7 +248,12 @@ def _wantedDevices(settings: RunSettings, config: Any) -> Any:
 
 def _selectDevices(settings: RunSettings, wanted: Any) -> Tuple[DeviceScan, Selection]:
     scan = scanDevices(System(), settings.emulate)
-    return scan, selectDevices(wanted, scan, settings.strict)
+    selection = selectDevices(wanted, scan, settings.strict)
+    if selection.missing or not scan.devices:
+        # Only now: they take seconds, and nothing depends on what they say.
+        others = tuple(note.text for note in crossCheck(System(), scan) if not note.ok)
+        selection = replace(selection, notes=selection.notes + others)
+    return scan, selection
 
 
 def _configNotes(settings: RunSettings, config: Any) -> List[str]:

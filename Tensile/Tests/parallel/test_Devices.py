@@ -376,6 +376,16 @@ def test_partitionsAreSeparateDevices(tmp_path):
     assert len({d.uniqueId for d in bare.devices}) == 8, "each needs a lock of its own"
 
 
+def test_partitionsInThePlaceOfFunctionsAreOneCard(tmp_path):
+    """Some kernels number partitions .0 to .7: still one card, with the warning."""
+    for k in range(8):
+        _gpu(tmp_path, k + 1, 128 + k, 0x0C00 + k, version=90402, simds=152)
+    (tmp_path / "dev/kfd").write_text("")
+    scan = scanDevices(NoHip(str(tmp_path), {}))
+    assert [d.pciAddress[-2:] for d in scan.devices] == [".%d" % k for k in range(8)]
+    assert any("8 devices are partitions of the card 0000:0c:00:" in n for n in scan.notes)
+
+
 def test_aRealRuntimeWithoutAGpuSaysSo():
     """Debian's real libamdhip64 on a machine without a GPU: no device, and the right reason."""
     if os.path.exists("/dev/kfd"):

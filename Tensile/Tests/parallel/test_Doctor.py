@@ -33,7 +33,9 @@ def _quiet(system):
 def _programs(root, **texts):
     """Programs that print a text; the PATH that holds them and no others."""
     for name, text in texts.items():
-        path = put(root, "usr/bin/" + name.replace("_", "-"), "#!/bin/sh\ncat <<'END'\n%s\nEND\n" % text)
+        path = put(
+            root, "usr/bin/" + name.replace("_", "-"), "#!/bin/sh\ncat <<'END'\n%s\nEND\n" % text
+        )
         path.chmod(0o755)
     (root / "usr/bin").mkdir(parents=True, exist_ok=True)
     return str(root / "usr/bin") + os.pathsep + "/bin"
@@ -115,7 +117,9 @@ def test_theDocsShowWhatItSays(name, tmp_path):
     if not DOCS.is_file():
         pytest.skip("these tests do not lie in TensileParallel's own checkout")
     # Of our own versions and the host's place each machine has others.
-    own = [line for line in lines[2:] if "host: stand-in" not in line and "stand-in host" not in line]
+    own = [
+        line for line in lines[2:] if "host: stand-in" not in line and "stand-in host" not in line
+    ]
     own = [line for line in own if not (name == "nothing installed" and "toolchain" in line)]
     text = "\n".join(own)
     blocks = re.findall(r"```text\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.S)
