@@ -30,6 +30,7 @@ pytestmark = pytest.mark.unit
 PCI = ["0000:03:00.0", "0000:43:00.0", "0000:83:00.0", "0000:c3:00.0"]
 NAMES = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 OPENCL = "GPU_DEVICE_ORDINAL"
+CONTAINER = "AMD_VISIBLE_DEVICES"
 
 
 class AnsweringHip(System):
@@ -134,13 +135,15 @@ ROCR_VALUES = [None, "", "3", "2,0", " 1 ,3", "1,1,2", "0x2,0", "9,0", "-1"] + [
 ]
 HIP_VALUES = [None, "", "-1", "1", "1,0", "0, 1", "0,9,1", "0,0,1", "01"]
 CUDA_VALUES = [None, "", "1,0", "-1"]
-OPENCL_VALUES = [None, "1"]
+# (GPU_DEVICE_ORDINAL, AMD_VISIBLE_DEVICES): what HIP does not read, one or the other.
+OTHER_VALUES = [(None, "0,2"), ("1", None)]
 LISTS = [ALL_DEVICES, (0,), (1, 0), (3,), (0, 9), (1, 1, 2)]
-MATRIX = list(itertools.product(ROCR_VALUES, HIP_VALUES, CUDA_VALUES, OPENCL_VALUES))
+MATRIX = list(itertools.product(ROCR_VALUES, HIP_VALUES, CUDA_VALUES, OTHER_VALUES))
 
 
 def _masks(values):
-    named = zip(NAMES + (OPENCL,), values)
+    *masks, others = values
+    named = zip(NAMES + (OPENCL, CONTAINER), (*masks, *others))
     return {name: value for name, value in named if value is not None}
 
 
