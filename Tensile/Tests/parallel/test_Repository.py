@@ -31,7 +31,7 @@ ROOT_FILES = (
 ORDER = """
     __main__ Run ParallelClient
     History StepReport StepFolder HangLimit Step Loop Worker Guard
-    HostRun Host Report DeviceConfigs ParseArguments DeviceList
+    HostRun HostArchitecture Host Report DeviceConfigs ParseArguments DeviceList
     Contest Baseline Schedule Cost
     Outcomes ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
