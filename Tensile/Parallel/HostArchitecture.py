@@ -17,7 +17,8 @@ user's own:
 - where there is --gpu-targets (2026), with that: nothing is asked then;
 - else with the global parameter CurrentISA. It is assigned after the enumerator was asked and
   before anything else reads it (assignGlobalParameters and argUpdatedGlobalParameters in the
-  trees), but for classic Tensile's HardwareMonitor, which is then given as well.
+  trees), but for classic Tensile's HardwareMonitor: it is turned off here as well where it would
+  have been, and stays off where the enumerator's answer had turned it off.
 
 An enumerator of our own, named in a config of our own, would do on TensileLite 2024 and early
 2025 alone: classic Tensile overwrites ROCmAgentEnumeratorPath (Tensile.py), and 2026 has no such
