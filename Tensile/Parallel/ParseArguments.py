@@ -377,6 +377,11 @@ def globalParametersOption(
     return _joinWords(words)
 
 
+def givesHostOption(hostOptions: Sequence[str], name: str) -> bool:
+    """Whether the host's options hold this one, abbreviated or not."""
+    return any(word.option == name for word in _splitWords(hostOptions, {}, HOST_OPTIONS))
+
+
 def _splitWords(
     argv: Sequence[str],
     ours: Dict[str, int],

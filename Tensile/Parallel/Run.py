@@ -50,6 +50,7 @@ from .Host import (
     serialCommand,
     unsafeInShell,
 )
+from .HostArchitecture import Telling, tellArchitecture
 from .HostRun import HostEnd, runHost, timeStamp
 from .Locks import LOCKS_FOLDER, lookAtLocks
 from .Neighbours import busyNotes
@@ -479,6 +480,11 @@ def _runParallel(
             _writeLauncher(places)
             logger.info("TensileParallel %s: %s", __version__, shlex.join(settings.argv))
             logger.info("host: %s (%s)", host.description, host.source)
+            telling = tellArchitecture(host, settings, config, selection.devices, os.environ)
+            if telling.warning:
+                notes += _say([telling.line])
+            elif telling.line:
+                logger.info("%s", telling.line)
             for note in notes:
                 logger.warning("%s", note)
             for device in selection.devices:
@@ -486,7 +492,7 @@ def _runParallel(
             if not settings.quiet:
                 _announce(settings, host, selection, places)
             end = runHost(
-                _command(settings, host, config, places, client, redo),
+                _command(settings, host, config, places, client, redo, telling),
                 _environment(settings),
                 log,
                 echoAll=settings.verbose,
@@ -696,10 +702,11 @@ def _command(
     places: Places,
     client: Optional[str],
     redo: Optional[bool],
+    telling: Telling,
 ) -> List[str]:
     """The host's command line: the user's options, our launcher and output folder."""
     bootstrap = ["--parent", str(os.getpid())]
-    changes = {}
+    changes = dict(telling.parameters)
     if _globalParameter(settings, config, "PinClocks"):
         changes["PinClocks"] = "False"
     if redo is not None:
@@ -707,7 +714,7 @@ def _command(
     if host.generation == TENSILELITE_2026:
         # Its own way of using several GPUs: the launcher is one client to it.
         changes["ParallelGpuExecution"] = "1"
-    options = list(globalParametersOption(settings.hostOptions, changes))
+    options = [*telling.options, *globalParametersOption(settings.hostOptions, changes)]
     if client is None and not settings.emulate:
         # The host builds a client, which only it knows how to do, and then runs the launcher.
         bootstrap += ["--settings", places.settings, "--launcher", places.launcher]

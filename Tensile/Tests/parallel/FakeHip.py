@@ -7,6 +7,7 @@ Its machine is made of these variables, read once as well:
 
     FAKE_HIP_DEVICES      "gfx90a:0000:03:00.0,gfx90a:0000:83:00.0": name and PCI address of each;
                           the UUID of device 0 is GPU-1111111111111111, of 1 GPU-2222222222222222
+    FAKE_HIP_UNITS        "304,80": compute units of each; 104 where it names no more
     FAKE_HIP_LOG          a file: one line "PID MASK COUNT" is appended by every process that
                           initialises the runtime
     FAKE_HIP_EMPTY_HIDES  set: an empty HIP mask hides every device, as from ROCm 5.6 on
@@ -28,12 +29,13 @@ RUNTIME = r"""
 #include <unistd.h>
 
 enum { MOST = 64, OK = 0, INVALID = 1, NO_DEVICE = 100 };
-struct device { char name[32], pci[32], uuid[32]; };
+struct device { char name[32], pci[32], uuid[32]; int units; };
 static struct device visible[MOST];
 static int count = 0, ready = 0;
 
 static int machine(struct device *all) {
     char text[4096];
+    const char *units = getenv("FAKE_HIP_UNITS");
     int n = 0;
     snprintf(text, sizeof text, "%s", getenv("FAKE_HIP_DEVICES") ? getenv("FAKE_HIP_DEVICES") : "");
     for (char *t = strtok(text, ","); t && n < MOST; t = strtok(NULL, ",")) {
@@ -44,6 +46,9 @@ static int machine(struct device *all) {
         snprintf(all[n].pci, sizeof all[n].pci, "%s", colon + 1);
         strcpy(all[n].uuid, "GPU-");
         memset(all[n].uuid + 4, "123456789abcdef"[n % 15], 16);
+        all[n].units = units ? atoi(units) : 104;
+        units = units ? strchr(units, ',') : NULL;
+        if (units) units++;
         n++;
     }
     return n;
@@ -143,7 +148,7 @@ int hipDeviceGetPCIBusId(char *pci, int size, int device) {
 int hipDeviceGetAttribute(int *value, int attribute, int device) {
     hipInit(0);
     if (device < 0 || device >= count || attribute != 63) return INVALID;
-    *value = 104;
+    *value = visible[device].units;
     return OK;
 }
 """

@@ -31,16 +31,12 @@ ROOT_FILES = (
 ORDER = """
     __main__ Run ParallelClient
     History StepReport StepFolder HangLimit Step Loop Worker Guard
-    HostRun Doctor Toolchain Host Report DeviceConfigs ParseArguments DeviceList
+    HostRun Doctor Toolchain HostArchitecture Host Report DeviceConfigs ParseArguments DeviceList
     Contest Baseline Schedule Cost
     Outcomes ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
-<<<<<<< HEAD
     Neighbours QuietMachine SerialLock Locks CrossCheck Devices Masks Platform Terminal
-=======
-    CrossCheck Locks Devices Masks Platform Terminal
->>>>>>> p4-cross
     Types Errors __init__
     HostBootstrap
 """.split()

@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from . import ClientExecutable, Generation, LibraryIO
 from .Common import globalParameters, print1, printWarning
+from .Toolchain import isaToGfx
 from .WorkingPath import ensurePath, popWorkingPath, pushWorkingPath
 
 _initNames = (
@@ -30,8 +31,8 @@ def architecture() -> str:
     """The gfx name that code objects are for: the detected one, else the config's."""
     detected = globalParameters["CurrentISA"]
     wanted = str(globalParameters["Architecture"]).split(";")[0].split(":")[0]
-    if isinstance(detected, str):
-        return detected
+    if detected != (0, 0, 0):
+        return isaToGfx(detected)
     return wanted if wanted.startswith("gfx") else "gfx90a"
 
 

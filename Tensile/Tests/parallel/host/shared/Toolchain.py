@@ -33,9 +33,21 @@ def locateExecutable(folder: str, name: str) -> Optional[str]:
     return None
 
 
-def detectArchitectures(enumerator: Optional[str]) -> list:
-    """The gfx names that a device enumerator prints, in its order; gfx000 is the CPU."""
+def gfxToIsa(name: str) -> tuple:
+    """(9, 0, 10) for "gfx90a"."""
+    digits = name[len("gfx") :]
+    return int(digits[:-2]), int(digits[-2]), int(digits[-1], 16)
+
+
+def isaToGfx(isa: tuple) -> str:
+    """ "gfx90a" for (9, 0, 10)."""
+    return "gfx%d%d%x" % tuple(isa)
+
+
+def detectIsas(enumerator: Optional[str], supported: list) -> list:
+    """The ISAs that a device enumerator prints and a host supports, in its order."""
     if not enumerator:
         return []
     printed = subprocess.run([enumerator], stdout=subprocess.PIPE).stdout.decode()
-    return [name for name in re.findall(r"gfx[0-9a-f]{3,}", printed) if name != "gfx000"]
+    isas = [gfxToIsa(name) for name in re.findall(r"gfx[0-9a-f]{3,}", printed)]
+    return [isa for isa in isas if isa in supported]

@@ -15,7 +15,7 @@ from typing import Optional
 
 from . import Parallel, __version__
 from .CommonParameters import sharedParameters
-from .Toolchain import detectArchitectures, locateExecutable, rocmPath, versionIsCompatible
+from .Toolchain import detectIsas, isaToGfx, locateExecutable, rocmPath, versionIsCompatible
 
 startTime = time.time()
 
@@ -48,7 +48,6 @@ globalParameters.update(
         "ROCmAgentEnumeratorPath": None,
         "RuntimeLanguage": "HIP",
         "ScriptPath": os.path.dirname(os.path.realpath(__file__)),
-        "SupportedISA": [],
         "VerifyManifest": False,
         "WorkingPath": os.getcwd(),
     }
@@ -57,6 +56,14 @@ globalParameters["SourcePath"] = os.path.join(globalParameters["ScriptPath"], "S
 globalParameters["CustomKernelDirectory"] = os.path.join(
     globalParameters["ScriptPath"], "CustomKernels"
 )
+globalParameters["SupportedISA"] = [
+    (9, 0, 6),
+    (9, 0, 8),
+    (9, 0, 10),
+    (9, 4, 2),
+    (10, 3, 0),
+    (11, 0, 0),
+]
 defaultGlobalParameters = deepcopy(globalParameters)
 
 _notForBenchmarking = (
@@ -122,12 +129,17 @@ def assignGlobalParameters(config: dict, capabilitiesCache: Optional[dict] = Non
     globalParameters["ROCmPath"] = rocmPath()
     globalParameters["ROCmBinPath"] = os.path.join(globalParameters["ROCmPath"], "bin")
     globalParameters["ROCmSMIPath"] = locateExecutable(globalParameters["ROCmBinPath"], "rocm-smi")
-    # Asked before the other values of the config are assigned, so Device has no say in it.
-    globalParameters["ROCmAgentEnumeratorPath"] = config.get("ROCmAgentEnumeratorPath")
-    found = detectArchitectures(globalParameters["ROCmAgentEnumeratorPath"])
-    if found:
-        tPrint(1, "# Detected local GPU with ISA: %s" % found[0])
-        globalParameters["CurrentISA"] = found[0]
+    # A config's own ROCmAgentEnumeratorPath is overwritten; the last GPU that is listed counts.
+    config["ROCmAgentEnumeratorPath"] = locateExecutable(
+        globalParameters["ROCmBinPath"], "rocm_agent_enumerator"
+    )
+    found = detectIsas(config["ROCmAgentEnumeratorPath"], globalParameters["SupportedISA"])
+    for number, isa in enumerate(found):
+        tPrint(1, "# Detected GPU %d:    %s" % (number, isaToGfx(isa)))
+        globalParameters["CurrentISA"] = isa
+    isasWithDisabledHWMonitor = ((9, 4, 2), (11, 0, 0))
+    if globalParameters["CurrentISA"] in isasWithDisabledHWMonitor:
+        globalParameters["HardwareMonitor"] = False
     for key, value in config.items():
         if key in _notForBenchmarking:
             continue

@@ -9,6 +9,7 @@ import sys
 
 from . import ClientExecutable, Steps
 from .Common import assignGlobalParameters, globalParameters, restoreDefaultGlobalParameters
+from .Toolchain import gfxToIsa
 from .WorkingPath import ensurePath
 
 
@@ -34,7 +35,7 @@ def Tensile(userArgs: list) -> None:
     globalParameters["WorkingPath"] = globalParameters["OutputPath"]
     chosen = Steps.overrides(arguments, verboseLevel=3)
     if arguments.arch:
-        chosen["CurrentISA"] = arguments.arch
+        chosen["CurrentISA"] = gfxToIsa(arguments.arch)
     Steps.assignOverrides(chosen)
     clientPath = arguments.ClientPath and os.path.abspath(arguments.ClientPath)
     ClientExecutable.getClientExecutable(clientPath)

@@ -13,7 +13,7 @@ from copy import deepcopy
 
 from . import Parallel, __version__
 from .CommonParameters import sharedParameters
-from .Toolchain import detectArchitectures, locateExecutable, rocmPath, versionIsCompatible
+from .Toolchain import detectIsas, isaToGfx, locateExecutable, rocmPath, versionIsCompatible
 
 startTime = time.time()
 
@@ -62,7 +62,6 @@ globalParameters.update(
         "SaveTemps": False,
         "ScriptPath": os.path.dirname(os.path.realpath(__file__)),
         "SplitGSU": False,
-        "SupportedISA": [],
         "UseUserArgs": False,
         "ValidateLibrary": False,
         "WorkingPath": os.getcwd(),
@@ -72,6 +71,14 @@ globalParameters["SourcePath"] = os.path.join(globalParameters["ScriptPath"], "S
 globalParameters["CustomKernelDirectory"] = os.path.join(
     globalParameters["ScriptPath"], "CustomKernels"
 )
+globalParameters["SupportedISA"] = [
+    (9, 0, 6),
+    (9, 0, 8),
+    (9, 0, 10),
+    (9, 4, 2),
+    (10, 3, 0),
+    (11, 0, 0),
+]
 defaultGlobalParameters = deepcopy(globalParameters)
 
 
@@ -122,9 +129,9 @@ def assignGlobalParameters(config: dict) -> None:
     globalParameters["AMDGPUArchPath"] = config.get(
         "AMDGPUArchPath", locateExecutable(globalParameters["ROCmPath"], "llvm/bin/amdgpu-arch")
     )
-    found = detectArchitectures(globalParameters["AMDGPUArchPath"])
-    for name in found:
-        print1("# Detected local GPU with ISA: %s" % name)
+    found = detectIsas(globalParameters["AMDGPUArchPath"], globalParameters["SupportedISA"])
+    for isa in found:
+        print1("# Detected local GPU with ISA: %s" % isaToGfx(isa))
     if found:
         globalParameters["CurrentISA"] = found[globalParameters["Device"]]
     for key, value in config.items():
