@@ -349,7 +349,7 @@ def _writeNote(descriptor: int, device: Device, system: System) -> None:
 
 
 def _holder(descriptor: int, system: System) -> Tuple[int, str]:
-    """(process, words): who holds a lock, as far as it can be told; 0 where it cannot.
+    """(process that took it, words): who holds a lock, as far as it can be told; else 0.
 
     The kernel's list has the process that took it (not those that inherited it since); it may
     be gone, or lie outside our container. A lock file also holds its holder's own note.
@@ -357,7 +357,7 @@ def _holder(descriptor: int, system: System) -> Tuple[int, str]:
     taker = _holderPid(os.fstat(descriptor), system.readText("/proc/locks") or "")
     if taker and system.exists("/proc/%d" % taker):
         pid = _runOf(system, taker)
-        return pid, "process %d (%s)" % (pid, _command(system, pid))
+        return taker, "process %d (%s)" % (pid, _command(system, pid))
     note = _readNote(descriptor)
     if note:
         return 0, "a client of a process that has ended (%s)" % note if taker else note

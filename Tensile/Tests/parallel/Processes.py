@@ -9,6 +9,15 @@ from pathlib import Path
 
 MARK = "TENSILE_TEST_MARK"
 GONE_SECONDS = 5.0
+WAIT_SECONDS = 100.0
+
+
+def waitFor(condition):
+    """Waits until something is true."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it has not become true"
+        time.sleep(0.02)
 
 
 class Marked:

@@ -40,6 +40,14 @@ else:
 sys.stdin.read()
 """
 
+# A program that says that it runs, and goes on when it is told to.
+UNTIL_TOLD = """
+import os, time
+open(os.environ["STARTED"], "w").close()
+while not os.path.exists(os.environ["STARTED"] + ".end"):
+    time.sleep(0.02)
+"""
+
 # The stand-in host has modules called test_*-like or named as real ones; nothing there is a test.
 collect_ignore = ["host", "data", "benchmarks"]
 
@@ -182,13 +190,18 @@ def holders():
 
 @pytest.fixture
 def hostThat(tmp_path):
-    """A function: source of Tensile.main() -> a copy of the stand-in host that does only that."""
+    """A function: source of Tensile.main() -> a copy of the stand-in host that does that.
+
+    What it did before is Tensile.Original.main().
+    """
 
     def make(source: str) -> str:
         tree = tmp_path / "tree"
         shutil.copytree(HOST, tree, ignore=shutil.ignore_patterns("__pycache__"))
         main = "def main():\n" + textwrap.indent(textwrap.dedent(source), "    ")
-        (tree / "tensilelite" / "Tensile" / "Tensile.py").write_text(main)
+        package = tree / "tensilelite" / "Tensile"
+        (package / "Tensile.py").rename(package / "Original.py")
+        (package / "Tensile.py").write_text(main)
         return str(tree / "tensilelite")
 
     return make

@@ -9,8 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
+from conftest import HOLDER
+from Processes import waitFor
 
 from Tensile.Parallel.Errors import RunError
 from Tensile.Parallel.Locks import DeviceInUse, acquireLock, acquireLocks, lockHolder, lookAtLocks
@@ -333,3 +336,15 @@ def test_nobodyWaitsForAProcessThatWaitsForIt(tmp_path, holders):
         process, answer = holders(tmp_path)
         assert "held by process %d" % os.getpid() in answer and "waits for it" in answer
         assert process.wait(GENEROUS) == 1
+
+
+def test_aReplacementWaitsForItsPredecessor(tmp_path, holders):
+    """Two workers of one run are brothers: the one that follows is not refused as a descendant."""
+    first, _ = holders(tmp_path, what="popen_loky")
+    command = [sys.executable, "-c", HOLDER, str(tmp_path), "3", "popen_loky", *sys.path]
+    second = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    word = " %d " % second.pid
+    waitFor(lambda: word in Path("/proc/locks").read_text() or second.poll() is not None)
+    first.stdin.close()
+    output, _ = second.communicate(timeout=GENEROUS)
+    assert output == "held\n"

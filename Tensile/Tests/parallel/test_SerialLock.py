@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import HERE, ROOT
+from conftest import HERE, ROOT, UNTIL_TOLD
+from Processes import waitFor
 
 from Tensile.Parallel.Devices import DeviceScan
 from Tensile.Parallel.Locks import DeviceInUse, acquireLock, lockHolder
@@ -22,14 +22,6 @@ pytestmark = pytest.mark.unit
 
 RUN = ROOT / "Tensile" / "bin" / "TensileParallel"
 GENEROUS = 60  # seconds
-
-# Says that it runs, and does so until it is told to end.
-UNTIL_TOLD = """
-import os, time
-open(os.environ["STARTED"], "w").close()
-while not os.path.exists(os.environ["STARTED"] + ".end"):
-    time.sleep(0.02)
-"""
 
 
 def emulated(number):
@@ -61,14 +53,6 @@ def start(script, *arguments, **variables):
         stderr=subprocess.STDOUT,
         text=True,
     )
-
-
-def waitFor(condition):
-    """Waits until something is true."""
-    deadline = time.monotonic() + GENEROUS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def assertHeldUntilItsEnd(process, flag, device, locks):
