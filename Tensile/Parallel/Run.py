@@ -576,6 +576,8 @@ def _writeSettings(
         "outputs": places.outputs,
         "frontEnd": True,
         "noWait": settings.noWait,
+        "noWarmUp": settings.noWarmUp,
+        "baseline": settings.baseline,
         "keepSizesWhole": settings.keepSizesWhole,
         "hangLimit": settings.hangLimit,
         "fresh": settings.fresh,
