@@ -21,7 +21,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from .Baseline import ratioOf
+from .Baseline import Spread, ratioOf, spreadOf
 from .Types import Piece
 
 LEAST_MARGIN = 1.01
@@ -60,13 +60,15 @@ class Contests:
         ratios: (device, home) -> (least, greatest) value at home over the value on device.
     """
 
-    def __init__(self, solutionCount: int, readCells: ReadCells) -> None:
+    def __init__(self, solutionCount: int, readCells: ReadCells, coldPairs: int = 0) -> None:
         """Begins without any split problem.
 
         Args:
             solutionCount: width of the table.
             readCells: the values of a piece's row; None for a cell that is no result.
+            coldPairs: how many pairs at the beginning of a baseline are not compared.
         """
+        self._coldPairs = coldPairs
         self._width = solutionCount
         self._readCells = readCells
         self._rows: Dict[int, _Row] = {}
@@ -83,6 +85,11 @@ class Contests:
         for group in relativeSpeeds(self.ratios):
             extremes.append(varied * max(group.values()) / min(group.values()))
         return max([LEAST_MARGIN, *(value * NOISE for value in extremes)])
+
+    @property
+    def spread(self) -> Optional[Spread]:
+        """How far the devices differ by their baselines; None where that is not known."""
+        return spreadOf(self._baseline)
 
     @property
     def splitProblems(self) -> List[int]:
@@ -116,7 +123,7 @@ class Contests:
 
     def addBaseline(self, piece: Piece) -> None:
         """Compares a device's baseline with that of the first device that has one."""
-        values = self._readCells(piece, piece.firstProblem)
+        values = self._readCells(piece, piece.firstProblem)[self._coldPairs :]
         if not self._baseline and all(value is None for value in values):
             return
         self._baseline[piece.device] = values

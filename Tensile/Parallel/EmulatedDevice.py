@@ -68,6 +68,34 @@ def lockFolder(environment: Mapping[str, str]) -> str:
     return folder
 
 
+def _busyFile(device: int, environment: Mapping[str, str]) -> str:
+    return os.path.join(lockFolder(environment), "emulator-gpu-%d.busy" % device)
+
+
+def lastUse(device: int, environment: Mapping[str, str]) -> Optional[float]:
+    """When a client last used a device, in seconds since the epoch; None: never.
+
+    Args:
+        device: physical number.
+
+    Raises:
+        InputError, OSError: as lockFolder().
+    """
+    try:
+        return os.stat(_busyFile(device, environment)).st_mtime
+    except FileNotFoundError:
+        return None
+
+
+def noteUse(descriptor: int) -> None:
+    """Notes that the device of takeDevice()'s lock is used now.
+
+    Explicitly, as the clock of the file's system need not be this machine's.
+    """
+    now = time.time()
+    os.utime(descriptor, (now, now))
+
+
 def takeDevice(device: int, environment: Mapping[str, str]) -> int:
     """Mark a device as busy for as long as this process lives.
 
@@ -80,7 +108,7 @@ def takeDevice(device: int, environment: Mapping[str, str]) -> int:
     Raises:
         InputError, OSError: as lockFolder().
     """
-    path = os.path.join(lockFolder(environment), "emulator-gpu-%d.busy" % device)
+    path = _busyFile(device, environment)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,6 +129,8 @@ class Settings:
         self.initSecondsPerElement = float(self.values.get("initSecondsPerElement", 0.0))
         self.validateSecondsPerFlop = float(self.values.get("validateSecondsPerFlop", 0.0))
         self.pairSeconds = self.values.get("pairSeconds")
+        self.coldFactor = float(self.values.get("coldFactor", 1.0))
+        self.coldAfterSeconds = float(self.values.get("coldAfterSeconds", 1.0))
         self.record = self.values.get("record")
         self.faults = [Fault(n, rule) for n, rule in enumerate(self.values.get("faults", []))]
 

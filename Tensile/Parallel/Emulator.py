@@ -27,7 +27,15 @@ from .ClientConfig import (
     parseClientOptions,
     parseIni,
 )
-from .EmulatedDevice import Fault, Record, Settings, takeDevice, visibleDevices
+from .EmulatedDevice import (
+    Fault,
+    Record,
+    Settings,
+    lastUse,
+    noteUse,
+    takeDevice,
+    visibleDevices,
+)
 from .EmulatedOutput import (
     FREQUENCY,
     HOTSPOT,
@@ -75,6 +83,7 @@ class EmulatedClient:
         self.environment = environment
         self.record = Record(None, -1)
         self.lock = -1
+        self.cold = False
         self.stdout = LogFile(1, _LEVELS["Debug"], False, False)
         self.dropResults = False
         self.due = 0.0
@@ -167,6 +176,8 @@ class EmulatedClient:
     def _markBusy(self) -> None:
         """Detect a second client on this device; it is reported, and the run goes on."""
         try:
+            if self.settings.coldFactor != 1:
+                self.cold = self._isCold(lastUse(self.device, self.environment))
             self.lock = takeDevice(self.device, self.environment)
         except (InputError, OSError) as error:
             print("EMULATOR: cannot tell other clients apart: %s" % error, file=sys.stderr)
@@ -175,6 +186,10 @@ class EmulatedClient:
             message = "EMULATOR: two clients on device %d" % self.device
             print(message, file=sys.stderr, flush=True)
             self.record.write("conflict", message=message)
+
+    def _isCold(self, used: Optional[float]) -> bool:
+        """Whether the device has been idle for so long that its first launches are slow."""
+        return used is None or time.time() - used > self.settings.coldAfterSeconds
 
     def _readLibrary(self) -> None:
         path = self.config.get("library-file")
@@ -361,7 +376,12 @@ class EmulatedClient:
         name = self.names[solution]
         begin = time.monotonic() if self.record.active else 0.0
         time_us = self._kernel(facts, solution)
+        if self.cold:  # by the time of its second pair a device is warm
+            self.cold = False
+            time_us *= self.settings.coldFactor
         self._sleepPair(index, sizeText, solution, facts, time_us)
+        if self.settings.coldFactor != 1 and self.lock >= 0:
+            noteUse(self.lock)
         speed = facts.flops / time_us / 1000.0
         if self.perUnit:
             speed /= fit[2]

@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Callable, Dict, List, Optional, Protocol, Sequence, Set
 
+from .Baseline import spreadWarning
 from .ClientOutput import lastPair
 from .Contest import Contests, spans
 from .Cost import Cost, Part
@@ -23,6 +24,7 @@ from .Errors import RunError
 from .Outcomes import examine
 from .Schedule import Rectangle, Schedule, rectangleOf
 from .Types import CRASHED, MEASURED, ClientExit, Device, Job, Unit, UnitResult
+from .WarmUp import clientBegun
 
 log = logging.getLogger("TensileParallel")
 
@@ -129,6 +131,7 @@ class Loop:
         self._shouldStop = shouldStop
         self._onTick = onTick
         self._contests = contests
+        self._warnedOfSpread = False
         self._shortened: Set[int] = set()
         self._secondsLeft: Dict[int, float] = {}
         self._futures: Dict[Future, int] = {}
@@ -272,7 +275,9 @@ class Loop:
         self._workers[device].kill()
         message = "the worker died (%s)" % _oneLine(error)
         self._note("device %d, unit %d: %s", device, job.unit.number, message)
-        salvaged = examine(job, ClientExit(137, False, self._begun[device], time.time()))
+        now = time.time()
+        begun = clientBegun(job, self._begun[device], now)
+        salvaged = examine(job, ClientExit(137, False, begun, now))
         outcome = replace(
             salvaged.outcome, kind=CRASHED, message=message, exitStatus=None, lastPair=None
         )
@@ -288,6 +293,14 @@ class Loop:
         self._shortened.discard(device)
         self._secondsLeft.pop(device, None)
         outcome = result.outcome
+        if result.warmUp is not None and result.warmUp.message:
+            self._note(
+                "device %d, unit %d: the pair that was to warm it up went wrong (%s); "
+                "the unit was run all the same",
+                device,
+                outcome.unit.number,
+                _short(result.warmUp.message),
+            )
         done = [rectangleOf(piece) for piece in result.pieces]
         if outcome.kind == MEASURED:
             self._schedule.succeeded(device, done if result.shortened else None)
@@ -330,7 +343,16 @@ class Loop:
                 self._contests.addBaseline(piece)
             else:
                 self._contests.add(piece)
+        if not (result.outcome.unit.baseline or self._warnedOfSpread):
+            self._warnOfSpread(self._contests)  # by now, as a rule, all have their baseline
         self._askContests()
+
+    def _warnOfSpread(self, contests: Contests) -> None:
+        """Says once that the devices differ, as soon as that is known."""
+        warning = spreadWarning(contests.spread)
+        if warning:
+            self._note("%s", warning)
+            self._warnedOfSpread = True
 
     def _askContests(self) -> None:
         if self._contests is None:
@@ -381,7 +403,7 @@ class Loop:
     def _working(self, device: int, job: Job, until: float) -> float:
         """Seconds from a client's first pair, as far as can be known, to a time of the clock."""
         fixed = self._cost.fixedSeconds(job.unit.firstProblem, job.unit.problemCount)
-        return until - self._begun[device] - fixed
+        return until - clientBegun(job, self._begun[device], until) - fixed
 
     def _progress(self, device: int, job: Job) -> List[Part]:
         """The finished parts of a running unit, by the last line of its log."""

@@ -207,7 +207,8 @@ class StepRun:
         self._wholeResult: Optional[UnitResult] = None
         self._lost = [lostFrom(record) for record in folder.lost]
         self._pairsDone = 0 if step.whole else self._measuredPairs()
-        self._contests = Contests(len(step.names), self._readCells)
+        self._coldPairs = 0 if settings.noWarmUp else 1  # in front of each device's baseline
+        self._contests = Contests(len(step.names), self._readCells, self._coldPairs)
         self._cost = Cost(step.config)
 
     def run(self) -> int:
@@ -225,7 +226,9 @@ class StepRun:
         ordinals = [device.ordinal for device in self._devices]
         keepWhole = self._settings.keepSizesWhole or bool(keepsSizesWhole(step))
         missing = self._missing()
-        baseline = None if step.whole else chooseBaseline(cost, missing, len(ordinals))
+        baseline = None
+        if not step.whole and self._settings.baseline != "off":
+            baseline = chooseBaseline(cost, missing, len(ordinals), self._coldPairs)
         begun = self._begun(missing) if keepWhole and not step.whole else []
         held = [rest for rest, _ in begun]
         schedule = Schedule(
@@ -270,7 +273,9 @@ class StepRun:
         return self._finish(result)
 
     def _makeJob(self, unit: Unit, device: Device) -> Job:
-        job = makeJob(self._step, unit, device, self._outputs, self._folder.name)
+        # A baseline warms its device itself.
+        warmUp = not (self._settings.noWarmUp or unit.baseline)
+        job = makeJob(self._step, unit, device, self._outputs, self._folder.name, warmUp)
         begun = {"unit": asdict(unit), "device": device.ordinal, "written": job.written}
         begun["identity"] = identityOf(device)
         self._folder.journal.append({"begunUnit": begun})

@@ -73,6 +73,7 @@ HOST_OPTIONS: Dict[str, int] = {
 RUN_OPTIONS: Dict[str, int] = {
     "--affinity": 0,
     "--allow-failures": 0,
+    "--baseline": 1,
     "--client": 1,
     "--devices": 1,
     "--doctor": 0,
@@ -82,6 +83,7 @@ RUN_OPTIONS: Dict[str, int] = {
     "--help": 0,
     "--keep-sizes-whole": 0,
     "--no-wait": 0,
+    "--no-warm-up": 0,
     "--quiet": 0,
     "--strict": 0,
     "--tensile-root": 1,
@@ -91,6 +93,7 @@ RUN_OPTIONS: Dict[str, int] = {
 CLIENT_OPTIONS: Dict[str, int] = {
     "--affinity": 0,
     "--allow-failures": 0,
+    "--baseline": 1,
     "--client": 1,
     "--devices": 1,
     "--emulate": 1,
@@ -99,6 +102,7 @@ CLIENT_OPTIONS: Dict[str, int] = {
     "--help": 0,
     "--keep-sizes-whole": 0,
     "--no-wait": 0,
+    "--no-warm-up": 0,
     "--outputs": 1,
     "--settings": 1,
     "--strict": 0,
@@ -167,6 +171,7 @@ class RunSettings:
         tensileRoot: --tensile-root.
         emulate: number of emulated devices; 0 for the machine's own.
         hangLimit: --hang-limit in seconds; None to derive it.
+        baseline: "auto" or "off".
         argv: the command line as it was.
     """
 
@@ -185,6 +190,8 @@ class RunSettings:
     allowFailures: bool = False
     fresh: bool = False
     noWait: bool = False
+    noWarmUp: bool = False
+    baseline: str = "auto"
     keepSizesWhole: bool = False
     affinity: bool = False
     hangLimit: Optional[float] = None
@@ -213,6 +220,7 @@ class ClientSettings:
         devices: those that the front end chose; empty where there is none or --devices was given.
         emulate: number of emulated devices; 0 for the machine's own.
         hangLimit: --hang-limit in seconds; None to derive it.
+        baseline: "auto" or "off".
         outputs: folder for unit files and journals; None for one beside the results file.
         settingsFile: path of run.json; None without a front end.
         run: id of the run, shared by all steps of one front end.
@@ -237,6 +245,8 @@ class ClientSettings:
     frontEnd: bool = False
     fresh: bool = False
     noWait: bool = False
+    noWarmUp: bool = False
+    baseline: str = "auto"
     keepSizesWhole: bool = False
     affinity: bool = False
     hangLimit: Optional[float] = None
@@ -302,6 +312,8 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         allowFailures=ours.allow_failures,
         fresh=ours.fresh,
         noWait=ours.no_wait,
+        noWarmUp=ours.no_warm_up,
+        baseline=ours.baseline or "auto",
         keepSizesWhole=ours.keep_sizes_whole,
         affinity=ours.affinity,
         hangLimit=ours.hang_limit,
@@ -525,6 +537,8 @@ def _withSettingsFile(settings: ClientSettings, path: str) -> ClientSettings:
             frontEnd=bool(run.get("frontEnd")),
             fresh=bool(run.get("fresh")),
             noWait=bool(run.get("noWait")),
+            noWarmUp=bool(run.get("noWarmUp")),
+            baseline=run.get("baseline") or "auto",
             keepSizesWhole=bool(run.get("keepSizesWhole")),
             affinity=bool(run.get("affinity")),
             hangLimit=run.get("hangLimit"),
@@ -560,8 +574,11 @@ def _withClientOptions(settings: ClientSettings, ours: argparse.Namespace) -> Cl
         changes["hangLimit"] = ours.hang_limit
     if ours.outputs is not None:
         changes["outputs"] = ours.outputs
-    switches = ("fresh", "no_wait", "keep_sizes_whole", "verbose", "allow_failures", "strict")
-    for name in (*switches, "affinity"):
+    if ours.baseline is not None:
+        changes["baseline"] = ours.baseline
+    switches = ("fresh", "no_wait", "no_warm_up", "keep_sizes_whole", "affinity", "verbose")
+    switches += ("allow_failures", "strict")
+    for name in switches:
         if getattr(ours, name):
             first, *others = name.split("_")
             changes[first + "".join(other.capitalize() for other in others)] = True
@@ -629,6 +646,16 @@ def _addDeviceOptions(parser: argparse.ArgumentParser) -> None:
         "--no-wait",
         action="store_true",
         help="give up at once if another run uses one of the devices, instead of waiting",
+    )
+    group.add_argument(
+        "--no-warm-up",
+        action="store_true",
+        help="no thrown-away pair before work on a device that was idle for over a second",
+    )
+    group.add_argument(
+        "--baseline",
+        choices=("auto", "off"),
+        help="off: devices are not compared by a short measurement at the start of a step",
     )
 
 

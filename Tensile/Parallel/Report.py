@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import statistics
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Collection, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
@@ -223,15 +224,22 @@ def textSummary(summary: Dict[str, Any]) -> str:
         )
     )
     for device in summary["devices"] if summary["steps"] else ():
+        line = "device %d: %d units, %d pairs, busy %s (%.0f %% of the benchmark time)" % (
+            device["ordinal"],
+            device["units"],
+            device["pairs"],
+            _duration(device["busySeconds"]),
+            100 * device["busyShare"],
+        )
+        if device["baselineRatio"] is not None:
+            line += ", speed %.3f of the median device" % device["baselineRatio"]
+        lines.append(line)
+    widest = _widestStep(summary["steps"])
+    if widest is not None:
+        spread = widest["baseline"]
         lines.append(
-            "device %d: %d units, %d pairs, busy %s (%.0f %% of the benchmark time)"
-            % (
-                device["ordinal"],
-                device["units"],
-                device["pairs"],
-                _duration(device["busySeconds"]),
-                100 * device["busyShare"],
-            )
+            "devices differ by up to %.1f %% (device %d from device %d, in %s)"
+            % (spread["spreadPercent"], spread["slowest"], spread["fastest"], _stepName(widest))
         )
     for name, words in (
         ("failed", "failed"),
@@ -263,6 +271,7 @@ def _deviceSummary(device: Device, steps: Sequence[dict], wall: float) -> Dict[s
     busy = sum(part.get("busySeconds") or 0.0 for part in parts)
     summary: Dict[str, Any] = asdict(device)
     summary.update(
+        baselineRatio=_baselineRatio(device.ordinal, steps),
         units=sum(part.get("units") or 0 for part in parts),
         pairs=sum(part.get("pairs") or 0 for part in parts),
         busySeconds=round(busy, 3),
@@ -271,10 +280,28 @@ def _deviceSummary(device: Device, steps: Sequence[dict], wall: float) -> Dict[s
     return summary
 
 
+def _baselineRatio(ordinal: int, steps: Sequence[dict]) -> Optional[float]:
+    """A device's speed over the median device's: the middle one of all steps that know it."""
+    ratios = [
+        part["ratio"]
+        for step in steps
+        for part in (step.get("baseline") or {}).get("devices") or ()
+        if part["device"] == ordinal
+    ]
+    return statistics.median_low(ratios) if ratios else None
+
+
+def _widestStep(steps: Sequence[dict]) -> Optional[dict]:
+    """The step in which the devices' baselines differed most."""
+    known = [step for step in steps if step.get("baseline")]
+    return max(known, key=lambda step: step["baseline"]["spreadPercent"], default=None)
+
+
 def _stepSummary(step: dict) -> Dict[str, Any]:
     keys = ("problemType", "group", "step", "state", "resultsFile", "problems", "solutions")
     keys += ("passes", "whole", "counts", "validationFailures", "correctedWinners")
-    keys += ("resumedPairs", "splitProblems", "retimedPairs", "deviceRatios", "notes", "exit")
+    keys += ("resumedPairs", "splitProblems", "retimedPairs", "deviceRatios", "baseline")
+    keys += ("notes", "exit")
     summary = {key: step.get(key) for key in keys}
     wall = _seconds(step)
     summary["seconds"] = round(wall, 3)

@@ -649,6 +649,8 @@ def _writeSettings(
         "outputs": places.outputs,
         "frontEnd": True,
         "noWait": settings.noWait,
+        "noWarmUp": settings.noWarmUp,
+        "baseline": settings.baseline,
         "keepSizesWhole": settings.keepSizesWhole,
         "affinity": settings.affinity,
         "hangLimit": settings.hangLimit,

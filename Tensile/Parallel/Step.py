@@ -26,6 +26,7 @@ from .Errors import InputError
 from .ParseArguments import ClientSettings
 from .SolutionNames import readSolutionNames
 from .Types import Device, Job, Unit
+from .WarmUp import warmUpCommand
 
 # Options that differ per unit: they go into its INI and never stay on its command line.
 PER_UNIT = (
@@ -140,7 +141,14 @@ def makeStep(settings: ClientSettings, client: Tuple[str, ...], architecture: st
     )
 
 
-def makeJob(step: Step, unit: Unit, device: Device, outputs: Path, folderName: str) -> Job:
+def makeJob(
+    step: Step,
+    unit: Unit,
+    device: Device,
+    outputs: Path,
+    folderName: str,
+    warmUp: bool = False,
+) -> Job:
     """A unit as a job: writes its INI.
 
     Args:
@@ -149,6 +157,8 @@ def makeJob(step: Step, unit: Unit, device: Device, outputs: Path, folderName: s
         device: where it is to run.
         outputs: absolute path of the outputs folder.
         folderName: the step's folder below gpu_N.
+        warmUp: whether a cold device is warmed up for it. A step that goes whole never has that:
+            the client runs its list as it is.
     """
     job = plainJob(step, unit, device, outputs, folderName)
     os.makedirs(job.folder, exist_ok=True)
@@ -173,7 +183,10 @@ def makeJob(step: Step, unit: Unit, device: Device, outputs: Path, folderName: s
     )
     writeClientConfig(config, job.file(".ini"))
     command = (*job.command, "--config-file", job.file(".ini"))
-    return replace(job, command=command, written=written)
+    job = replace(job, command=command, written=written)
+    if warmUp:
+        job = replace(job, warmUp=warmUpCommand(step.client, step.extraArguments, job))
+    return job
 
 
 def plainJob(step: Step, unit: Unit, device: Device, outputs: Path, folderName: str) -> Job:

@@ -116,13 +116,23 @@ class StepReport:
             self._lose(area)
 
     def contests(self, contests: Contests) -> None:
-        """Adds which problems were split, what was timed again, and how far devices differed."""
+        """Adds what was split, what was timed again, and how far devices differed."""
         self._data["splitProblems"] = contests.splitProblems
         self._data["retimedPairs"] = self._retimed
         self._data["deviceRatios"] = [
             {"device": device, "home": home, "least": round(low, 4), "greatest": round(high, 4)}
             for (device, home), (low, high) in sorted(contests.ratios.items())
         ]
+        spread = contests.spread
+        self._data["baseline"] = spread and {
+            "spreadPercent": round(spread.percent, 2),
+            "slowest": spread.slowest,
+            "fastest": spread.fastest,
+            "devices": [
+                {"device": device, "ratio": round(ratio, 4)}
+                for device, ratio in spread.ratios.items()
+            ],
+        }
 
     def add(self, result: UnitResult) -> None:
         """Adds a unit."""
@@ -140,6 +150,7 @@ class StepReport:
                 "retiming": unit.retiming,
                 "baseline": unit.baseline,
                 "shortened": result.shortened,
+                "warmUp": result.warmUp and round(result.warmUp.seconds, 3),
                 "kind": outcome.kind,
                 "exit": outcome.exitStatus,
                 "message": outcome.message,

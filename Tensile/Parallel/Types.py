@@ -182,6 +182,9 @@ class Job:
         workingFolder: the client's current folder (relative paths in the INI count from it).
         whole: True where the client's results are handed on as they are, unchecked.
         silenceSeconds: the longest time without a line from the client; None: no limit.
+        warmUp: the command that runs its first pair alone, for a device that is cold (WarmUp.py);
+            empty where none is to be run.
+        stem: stands in the names of its files after the unit's number.
     """
 
     unit: Unit
@@ -196,14 +199,19 @@ class Job:
     workingFolder: str
     whole: bool = False
     silenceSeconds: Optional[float] = None
+    warmUp: Tuple[str, ...] = ()
+    stem: str = ""
 
     def file(self, suffix: str) -> str:
         """Absolute path of one of the unit's files, by its ending (".csv")."""
-        return os.path.join(self.folder, "unit_%d%s" % (self.unit.number, suffix))
+        return os.path.join(self.folder, self._name(suffix))
 
     def relative(self, suffix: str) -> str:
         """The same relative to the step's outputs."""
-        return os.path.join(self.pathBase, "unit_%d%s" % (self.unit.number, suffix))
+        return os.path.join(self.pathBase, self._name(suffix))
+
+    def _name(self, suffix: str) -> str:
+        return "unit_%d%s%s" % (self.unit.number, self.stem, suffix)
 
 
 @dataclass(frozen=True)
@@ -243,6 +251,19 @@ class PairFailure:
 
 
 @dataclass(frozen=True)
+class WarmUp:
+    """The pair that was run and thrown away before a unit (WarmUp.py).
+
+    Attributes:
+        seconds: how long it took; the unit's own time does not hold it.
+        message: what went wrong with it, one line; empty where nothing did.
+    """
+
+    seconds: float
+    message: str = ""
+
+
+@dataclass(frozen=True)
 class UnitResult:
     """An outcome, what was measured before it, and what the client reported.
 
@@ -257,6 +278,7 @@ class UnitResult:
         startSeconds: what the client took before its first pair; None where unknown.
         shortened: whether its rest was taken from it; it is then measured in part.
         ready: whether its output tells that it had got as far as its first pair.
+        warmUp: the pair that was run before it; None where its device was warm.
     """
 
     outcome: Outcome
@@ -269,3 +291,4 @@ class UnitResult:
     startSeconds: Optional[float] = None
     shortened: bool = False
     ready: bool = False
+    warmUp: Optional[WarmUp] = None

@@ -3,6 +3,7 @@
 
     parent (Loop)                    worker process                    client process
     DeviceWorker.submit(job) ------> runJob(job)
+                                       warms the device up, if cold
                                        starts the client ------------> own session, dies with the
                                        watches unit_K.log  <---------- worker, holds the lock
                                        checks unit_K.csv
@@ -24,19 +25,20 @@ import sys
 import time
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, FrozenSet, Iterator, Mapping, Optional
 
 from joblib.externals.loky import ProcessPoolExecutor
 
 from .Devices import MASK_VARIABLES, pinMismatch, pinnedEnvironment
-from .Errors import RunError
+from .Errors import RunError, TensileParallelError, describeError
 from .Guard import Guard
 from .Locks import DeviceLock, acquireLock
-from .Outcomes import READY_LINE, examine
+from .Outcomes import READY_LINE, describeExit, examine, readTail
 from .QuietMachine import Surroundings
 from .Terminal import tell
-from .Types import ClientExit, Device, Job, UnitResult
+from .Types import ClientExit, Device, Job, UnitResult, WarmUp
+from .WarmUp import isCold, removeWarmUp, warmUpOf, writeWarmUp
 
 # How often a worker looks at its client, in seconds: short beside a client's start.
 POLL_SECONDS = 0.02
@@ -162,6 +164,7 @@ _claim: Optional[_Claim] = None
 _lock: Optional[DeviceLock] = None
 _guard: Optional[Guard] = None
 _mismatch = ""
+_lastEnd: Optional[float] = None  # of this worker's last client, on the monotonic clock
 
 
 def _initialise(pinned: Dict[str, str], parent: int, claim: _Claim) -> None:
@@ -248,13 +251,47 @@ def runJob(job: Job) -> UnitResult:
     lock = _takeDevice()
     for suffix in (".csv", ".log", ".salvaged.csv", STOP_SUFFIX):
         _remove(job.file(suffix))
-    end = _runClient(job, lock)
+    warmUp = None
+    if job.warmUp:
+        removeWarmUp(job)
+        if isCold(_lastEnd, time.monotonic()):
+            warmUp = _warmUp(job, lock)
+    end = _runClient(job, lock, job.file(STOP_SUFFIX))
     _remove(job.file(STOP_SUFFIX))
-    return examine(job, end)
+    if warmUp is not None and not warmUp.message:
+        removeWarmUp(job)
+    return replace(examine(job, end), warmUp=warmUp)
 
 
-def _runClient(job: Job, lock: DeviceLock) -> ClientExit:
-    """Starts the client, which inherits the lock, and waits for its end."""
+def _warmUp(job: Job, lock: DeviceLock) -> WarmUp:
+    """Runs a unit's first pair for nothing. Whatever becomes of it, the unit is run."""
+    own = warmUpOf(job)
+    try:
+        writeWarmUp(job)
+        end = _runClient(own, lock, job.file(STOP_SUFFIX))
+        os.utime(own.file(".log"), (end.ended, end.ended))  # the loop reads there when it ended
+    except TensileParallelError as error:
+        return WarmUp(0.0, str(error))
+    except OSError as error:
+        return WarmUp(0.0, describeError(error))
+    message = ""
+    if end.hung:
+        message = "no line from its client for %.0f s" % (own.silenceSeconds or 0)
+    elif end.status != 0 and not end.shortened:
+        last = readTail(own.file(".log")).splitlines()[-1:]
+        message = "; its last line: ".join([describeExit(end.status), *last])
+    return WarmUp(end.ended - end.started, message)
+
+
+def _runClient(job: Job, lock: DeviceLock, stopFile: str) -> ClientExit:
+    """Starts the client, which inherits the lock, and waits for its end.
+
+    Args:
+        job: its command and its log.
+        lock: the device's.
+        stopFile: what asks for its end.
+    """
+    global _lastEnd
     worker, guard = os.getpid(), _ownGuard()
 
     def becomeClient() -> None:
@@ -278,11 +315,12 @@ def _runClient(job: Job, lock: DeviceLock) -> ClientExit:
             guard.forgetLast()
             log.write(("cannot start %s: %s\n" % (job.command[0], error.strerror)).encode())
             return ClientExit(None, False, started, time.time())
-    watch = _Watch(job)
+    watch = _Watch(job, stopFile)
     try:
         watch.untilEnd(client)
     finally:
         endGroup(client)
+        _lastEnd = time.monotonic()
     guard.forget(client.pid)
     return ClientExit(
         _shellStatus(client.returncode),
@@ -300,10 +338,10 @@ class _Watch:
     Notes when it became ready, whether it fell silent, and whether its rest is wanted elsewhere.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, stopFile: str) -> None:
         self.hung = False
         self.shortened = False
-        self._stopFile = job.file(STOP_SUFFIX)
+        self._stopFile = stopFile
         self.startSeconds: Optional[float] = None
         self._log = job.file(".log")
         self._silenceSeconds = job.silenceSeconds

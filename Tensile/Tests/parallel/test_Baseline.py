@@ -11,6 +11,8 @@ from Tensile.Parallel.Baseline import (
     PAIR_SECONDS,
     chooseBaseline,
     ratioOf,
+    spreadOf,
+    spreadWarning,
 )
 from Tensile.Parallel.Schedule import Rectangle
 
@@ -88,3 +90,52 @@ def test_ratioIsTheMedianOfValidPairs():
     assert ratioOf([10.0, 20.0, 30.0], [5.0, 10.0, 1.0]) == 2.0
     assert ratioOf([None, 20.0], [1.0, 10.0]) == 2.0
     assert ratioOf([None, 20.0], [1.0, None]) is None
+
+
+def test_pairsInFrontOfTheBaseline():
+    """A cold device measures one pair more, first, where a row has so many solutions."""
+    wide, narrow = Rectangle(0, 1, 0, 100000), Rectangle(1, 1, 0, 1)
+    seconds = FakeCost([0.01, 0.02])
+    assert chooseBaseline(seconds, [wide, narrow], 4, 1) == Rectangle(0, 1, 0, 1 + BASELINE_PAIRS)
+    assert chooseBaseline(seconds, [wide, narrow], 4) == Rectangle(1, 1, 0, 1)
+    thin = [Rectangle(row, 1, 0, 2) for row in range(1000)]
+    assert chooseBaseline(FakeCost([0.02] * 1000), thin, 2, 1) == Rectangle(0, 1, 0, 2)
+    single = [Rectangle(row, 1, 0, 1) for row in range(1000)]
+    assert chooseBaseline(FakeCost([0.02] * 1000), single, 2, 1) is None
+
+
+def test_spreadIsByTheMedianDevice():
+    """Each device's speed is given in units of the median device's, pair by pair."""
+    found = spreadOf({2: [9.0, 18.0, 27.0], 0: [10.0, 20.0, 30.0], 5: [11.0, 22.0, 33.0]})
+    assert found.ratios == pytest.approx({0: 1.0, 2: 0.9, 5: 1.1})
+    assert (found.slowest, found.fastest) == (2, 5)
+    assert found.percent == pytest.approx(100 * (1 - 9 / 11))
+
+
+@pytest.mark.parametrize(
+    "baselines",
+    [
+        {},
+        {0: [10.0]},
+        {0: [10.0, None], 1: [None, 20.0]},
+        {0: [None], 1: [20.0], 2: []},
+        {0: [10.0], 1: [10.0 * 1e9]},
+    ],
+)
+def test_noSpreadWithoutTwoDevices(baselines):
+    """What has no pair in common, or is absurd beside the others, is not compared."""
+    assert spreadOf(baselines) is None and spreadWarning(spreadOf(baselines)) == ""
+
+
+def test_shorterBaselinesAreComparedAsFarAsTheyGo():
+    """A client that died after its second pair has measured two."""
+    found = spreadOf({0: [10.0, 20.0, 30.0], 1: [9.0, 18.0], 2: [10.0, 20.0, 30.0]})
+    assert found.ratios == pytest.approx({0: 1.0, 1: 0.9, 2: 1.0})
+
+
+@pytest.mark.parametrize("slow, warns", [(1.0, False), (0.971, False), (0.969, True)])
+def test_warningAboveThreePerCent(slow, warns):
+    """The slowest device is named beside the fastest one, with how much it is slower."""
+    text = spreadWarning(spreadOf({0: [100.0], 1: [100.0], 4: [100.0 * slow]}))
+    assert bool(text) == warns
+    assert not warns or text.startswith("device 4 is 3.1 % slower than device 0 ")

@@ -70,7 +70,7 @@ def test_unitWhoseProcessVanishesWhileOthersAreSlow(step, runScript, tmp_path):
     environment = settingsOf(tmp_path, pairSeconds=0.03)
     done = runScript(
         *("TensileParallelClient", "--config-file", step.ini, "--emulate", 2),
-        *("--client", client, "--hang-limit", 20),
+        *("--client", client, "--hang-limit", 20, "--no-warm-up"),
         environment=environment,
     )
     assert done.returncode == 0, done.stdout

@@ -246,3 +246,13 @@ def test_spansAvoidWhatGaveNoResult():
     machine.measure(1, 2, 3)
     (due,) = machine.contests.due(lambda problem: False, {0: 0.0, 1: 0.0})
     assert due.solutions == (2, 4) and due.avoid == (3,)
+
+
+def test_coldPairsOfABaselineAreNotCompared():
+    """What a device measures first, while it is cold, says nothing of how fast it is."""
+    speeds = {0: [100.0, 100.0, 200.0], 1: [30.0, 98.0, 196.0]}
+    contests = Contests(3, lambda piece, problem: speeds[piece.device], coldPairs=1)
+    for device in speeds:
+        contests.addBaseline(piece(device, 0, 3))
+    assert contests.ratios == {(1, 0): pytest.approx((1 / 0.98, 1 / 0.98))}
+    assert contests.spread.ratios == pytest.approx({0: 1 / 0.98, 1: 1.0})

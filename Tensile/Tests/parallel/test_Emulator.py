@@ -670,6 +670,32 @@ def test_deviceFactorsChangeWhatIsMeasured(runner):
             assert float(a) * 1.1 == pytest.approx(float(b), 1e-4)
 
 
+def test_coldDeviceIsSlowAtFirst(runner):
+    """coldFactor: the first pair of a process on a device that was idle for long, or never used."""
+    whole = cut(runner, LITE)
+    path = runner.prepare(LITE)
+    locks = runner.folder / "devices"
+    environment = {"TENSILE_PARALLEL_LOCK_DIR": str(locks), "TENSILE_EMULATED_DEVICES": "2"}
+
+    def slowCells():
+        status, _, err = runner.run("--config-file", path, environment=environment)
+        assert status == 0 and not err
+        rows = zip(whole[1:], runner.table()[1:])
+        cells = [cell for warm, found in rows for cell in zip(warm[16:], found[16:])]
+        return [float(warm) / float(found) for warm, found in cells if warm != found]
+
+    environment.update(runner.settings(coldFactor=3, coldAfterSeconds=1000))
+    assert slowCells() == [pytest.approx(3.0, 1e-3)]
+    assert slowCells() == []
+    environment["HIP_VISIBLE_DEVICES"] = "1"
+    assert slowCells() == [pytest.approx(3.0, 1e-3)]
+    used = time.time() - 1001
+    os.utime(locks / "emulator-gpu-1.busy", (used, used))
+    assert slowCells() == [pytest.approx(3.0, 1e-3)]
+    assert time.time() - os.stat(locks / "emulator-gpu-1.busy").st_mtime < 100
+    assert slowCells() == []
+
+
 def test_badSettingsAreSaid(runner):
     """A mistake in the settings must not look like a client that failed."""
     for text in ("{", "[]", '{"faults": [{"kind": "sulk"}]}'):

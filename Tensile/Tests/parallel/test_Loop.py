@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """The loop with fake workers: every kind of end, at every place where it can come."""
 
+import os
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +30,7 @@ from Tensile.Parallel.Types import (
     Piece,
     Unit,
     UnitResult,
+    WarmUp,
 )
 from Tensile.Parallel.Worker import WorkerFacts
 
@@ -736,6 +739,43 @@ def test_baselineComparesAllDevicesFirst():
     extra = [one for one in result.results if one.outcome.unit.extra]
     assert len(run.cost.observed) == len(result.results) - len(extra)
     assert run.winner(result) == run.best
+
+
+@pytest.mark.parametrize("slow, times", [(0.98, 0), (0.95, 1)])
+def test_spreadIsToldOnce(slow, times):
+    """Devices that differ by more than 3 % are one note, however many units run."""
+    run = SplitRun(Script(), (1.0, slow, 1.0), baseline=Rectangle(0, 1, 5, 3))
+    notes = run.run().notes
+    assert sum("device 1 is 5.0 % slower" in note for note in notes) == times == len(notes)
+
+
+def test_warmUpThatWentWrongIsANote():
+    """It is told with its device; the unit that followed counts as what it was."""
+
+    def unit(device, unit):
+        went = WarmUp(0.5, "exit 3" if unit.number == 0 else "")
+        return replace(measured(device, unit), warmUp=went)
+
+    result = Run(Script(unit=unit)).run()
+    assert not (result.lost or result.leftOver)
+    (note,) = result.notes
+    assert "unit 0: " in note and "(exit 3)" in note
+
+
+def test_warmUpIsNoProgress(tmp_path):
+    """Only what passed since the end of the warm-up counts as work of the unit's client."""
+    run = Run(Script())
+    unit, device = Unit(0, 0, 8, 0, 3), 0
+    job = replace(run.makeJob(unit, run.workers[0].device), folder=str(tmp_path), warmUp=("x",))
+    run.loop._begun[device] = time.time() - 20
+    (tmp_path / "unit_0.warmup.log").write_text("")
+    assert run.loop._left(device, job, []) == 24.0
+    os.utime(tmp_path / "unit_0.warmup.log", (time.time() - 4, time.time() - 4))
+    assert run.loop._left(device, job, []) == 24.0  # not begun: its log is not there
+    (tmp_path / "unit_0.log").write_text("")
+    assert 4.0 < run.loop._left(device, job, []) <= 20.0
+    job = replace(job, warmUp=())
+    assert 0.0 <= run.loop._left(device, job, []) <= 4.0
 
 
 def test_failedBaselineLosesNothing():

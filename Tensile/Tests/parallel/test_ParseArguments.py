@@ -273,6 +273,23 @@ def testTheCommandLineBeatsTheSettings(tmp_path):
     assert settings.emulate == 3 and settings.client is None and settings.devices == ()
 
 
+def testWarmUpAndBaselineOnBothCommands(tmp_path):
+    """--no-warm-up and --baseline: from the command line, else from run.json, else as usual."""
+    run = parseRunArguments(["a.yaml", "out", "--no-warm-up", "--baseline", "off"])
+    assert (run.noWarmUp, run.baseline, run.hostArguments) == (True, "off", ("a.yaml", "out"))
+    usual = parseRunArguments(["a.yaml", "out"])
+    assert (usual.noWarmUp, usual.baseline) == (False, "auto")
+    path = writeRun(tmp_path, noWarmUp=True, baseline="off")
+    client = parseClientArguments(["--settings", path])
+    assert (client.noWarmUp, client.baseline) == (True, "off")
+    client = parseClientArguments(["--settings", path, "--baseline", "auto"])
+    assert (client.noWarmUp, client.baseline) == (True, "auto")
+    client = parseClientArguments(["--settings", writeRun(tmp_path), "--no-warm-up"])
+    assert (client.noWarmUp, client.baseline) == (True, "auto")
+    with pytest.raises(InputError, match="baseline"):
+        parseClientArguments(["--baseline", "on"])
+
+
 def testTheClientsOwnOptionsAreHandedOn():
     """tensile_client's options, values with dashes included, in both spellings."""
     settings = parseClientArguments(

@@ -95,6 +95,31 @@ def testSummaryAddsUpTheSteps():
     assert lostPairs([STEP, second]) == 2
 
 
+def baselineOf(first, second, percent):
+    ratios = [{"device": 0, "ratio": first}, {"device": 1, "ratio": second}]
+    return {"spreadPercent": percent, "slowest": 1, "fastest": 0, "devices": ratios}
+
+
+def testSpreadBetweenDevices():
+    """Per device the middle of its ratios; of all steps the one where devices differ most is told.
+    A step without a baseline says nothing, nor does a run without any."""
+    steps = [
+        dict(STEP, baseline=baselineOf(1.0, 0.98, 2.0)),
+        dict(STEP, baseline=baselineOf(1.0, 0.959, 4.1), group="01"),
+        dict(STEP, baseline=baselineOf(1.0, 0.97, 3.0)),
+        dict(STEP, baseline=None),
+    ]
+    summary = executionSummary(makeRecord(), steps)
+    assert [device["baselineRatio"] for device in summary["devices"]] == [1.0, 0.97]
+    assert summary["steps"][1]["baseline"] == steps[1]["baseline"]
+    text = textSummary(summary)
+    assert "devices differ by up to 4.1 % (device 1 from device 0, in Type_01/00_Final)" in text
+    assert ", speed 0.970 of the median device" in text
+    without = executionSummary(makeRecord(), [STEP])
+    assert without["devices"][0]["baselineRatio"] is None
+    assert "differ" not in textSummary(without) and "median" not in textSummary(without)
+
+
 def testAPartialRunHasASummary():
     """Steps that were stopped or only planned lack numbers; that is no error."""
     planned = dict(STEP, state="planned", ended=None, counts={}, devices=[], units=[], failures=[])

@@ -32,7 +32,7 @@ ORDER = """
     __main__ Run ParallelClient
     History StepReport StepFolder HangLimit Step Loop Worker Guard
     HostRun Doctor Toolchain HostArchitecture Host Report DeviceConfigs ParseArguments DeviceList
-    Contest Baseline Schedule Cost
+    Contest Baseline Schedule Cost WarmUp
     Outcomes ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
