@@ -859,7 +859,7 @@ def testChangedTensileIsMeasuredAnew(host, config, tmp_path, redo):
     shutil.copytree(HERE / "host", tmp_path / "hosts")
     writeConfig(tmp_path, setParameters(ForceRedoBenchmarkProblems=redo))
     out = tmp_path / "out"
-    base = [config, out, "--emulate", 2, "--tensile-root", tree]
+    base = [config, out, "--emulate", 2, "--tensile-root", tree, "--no-warm-up"]
     assert runIt(*base).returncode == 0
     (tree / "Tensile" / "Edited.py").write_text("# another kernel\n")
     record = tmp_path / "record.jsonl"
