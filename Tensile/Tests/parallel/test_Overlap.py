@@ -253,7 +253,7 @@ def test_disturbedRunsNeverShareADevice(recorded, record, serial, keep, tmp_path
     chance = random.Random(seed)
     kinds = [chance.choice([ClientRun, FrontEndRun]) for _ in range(2)]
     runs = [
-        keep(kind(tmp_path / name, record, recorded, devices, 0.02))
+        keep(kind(tmp_path / name, record, recorded, devices, 0.04))
         for name, kind, devices in zip("ab", kinds, ([0, 1, 2], [1, 2, 3]))
     ]
     story = ["seed %d" % seed, " beside ".join(kind.__name__ for kind in kinds)]

@@ -382,15 +382,15 @@ def test_wrappersChildrenDieWithTheWorker(makeWorker, makeJob):
     waitFor(lambda: not isAlive(child), "the end of what it had started")
 
 
-def test_replacementWaitsForItsPredecessorsClient(makeWorker, makeJob, tmp_path):
+def test_replacementWaitsForItsPredecessorsClient(makeWorker, makeJob, holders, tmp_path):
     """With wait=False too: the lock is then held by a client of ours that is about to end."""
     worker = makeWorker(wait=False)
     worker.kill()
-    dying = acquireLock(worker.device, str(tmp_path / "locks"), True, print)
+    dying, _ = holders(tmp_path / "locks", number=0)
     future = worker.start()
     with pytest.raises(StillRunning):
         future.result(1.0)
-    dying.release()
+    dying.stdin.close()
     future.result(LIMIT)
     assertUsable(worker, makeJob)
 
