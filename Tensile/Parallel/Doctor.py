@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from typing import List, Optional, Sequence
 
 from . import __version__
-from .CrossCheck import UNKNOWN, crossCheck
+from .CrossCheck import UNKNOWN, crossCheck, readEnumerator
 from .DeviceList import ALL_DEVICES, DeviceSelection, Selection, selectDevices
 from .Devices import DeviceScan, describeDevice, readTopology, scanDevices
 from .Errors import InputError
@@ -24,7 +25,7 @@ from .Neighbours import busyNotes
 from .Platform import System
 from .QuietMachine import numaNotes
 from .Report import installedVersions
-from .Toolchain import findToolchain
+from .Toolchain import ENUMERATORS, findToolchain
 
 YES, NO = "\u2713", "\u2717"
 _PLAIN = {YES: "+", NO: "x"}
@@ -81,6 +82,7 @@ def visit(system: System, asked: Visit) -> List[Finding]:
     findings += _visible(scan)
     findings += _masks(system, scan)
     findings += _otherSources(system, scan)
+    findings += _enumerator(system, asked, host, scan)
     findings += _chosen(system, asked, scan)
     return findings
 
@@ -222,6 +224,28 @@ def _otherSources(system: System, scan: DeviceScan) -> List[Finding]:
 
 def _oneLine(text: str) -> str:
     return " ".join(text.split())
+
+
+def _enumerator(
+    system: System, asked: Visit, host: Optional[Host], scan: DeviceScan
+) -> List[Finding]:
+    """What Tensile itself would ask for the architecture; a run tells it (HostArchitecture.py)."""
+    if host is None or host.standIn or asked.emulate or not scan.devices:
+        return []
+    found = findToolchain(system, host, False).found
+    paths = [path for name, path in found if name in ENUMERATORS]
+    findings = []
+    for path in paths:
+        answer = readEnumerator(system, path)
+        if answer.failure:
+            line = "cross-check: %s" % answer.failure
+            findings.append(Finding(True, line + "; a run tells Tensile the architecture"))
+            continue
+        counts = Counter(answer.architectures)
+        listed = ", ".join("%d %s" % (count, name) for name, count in counts.items()) or "no GPU"
+        line = "cross-check: %s lists %s" % (os.path.basename(path), listed)
+        findings.append(Finding(True, line))
+    return findings
 
 
 def _chosen(system: System, asked: Visit, scan: DeviceScan) -> List[Finding]:

@@ -567,7 +567,7 @@ def test_domainsTellCardsApart(tmp_path):
     assert [note.ok for note in compareSources(scan, [wrong], {})][:2] == [False, False]
 
 
-# -- the host's enumerators (CASES.md 25: Tensile 1298, rocm-libraries 6183) --------------------
+# -- the host's enumerators (Tensile 1298, rocm-libraries 6183) -----------------------------------
 
 
 @pytest.mark.parametrize(

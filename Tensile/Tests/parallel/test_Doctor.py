@@ -178,6 +178,20 @@ def test_aMissingToolIsNamed(tool, tmp_path):
     assert tool in line and "/rocm" in line and status == 1
 
 
+def test_whatTensileItselfWouldAskIsShown(tmp_path):
+    """The host's enumerator lists an integrated GPU first: shown beside what the run uses."""
+    tree = tmp_path / "tree"
+    put(tree, "Tensile/__init__.py", '__version__ = "4.33.0"\n')
+    put(tree, "Tensile/bin/Tensile", "")
+    put(tree, "Tensile/TensileInstructions/__init__.py", "")
+    makeMachine(tmp_path, 2)
+    environment = {"ROCM_PATH": "/rocm"}
+    environment["PATH"] = _programs(tmp_path, amdgpu_arch="gfx1036\ngfx90a:sramecc+:xnack-\ngfx90a")
+    asked = Visit(client=sys.executable)
+    lines, _ = _lines(_quiet(hipMachine([0, 1]))(str(tmp_path), environment), asked, tree)
+    assert "\u2713 cross-check: amdgpu-arch lists 1 gfx1036, 2 gfx90a" in lines
+
+
 def test_aClientThatIsNoneIsSaid(tmp_path):
     """--client names a file that cannot be executed."""
     lines, status = _lines(_oneBusy(tmp_path)[0], Visit(client=str(put(tmp_path, "x", ""))))

@@ -33,7 +33,7 @@ CLIENT = (sys.executable, str(ROOT / "Tensile" / "bin" / "TensileEmulatedClient"
 
 
 def test_coldIsIdleForOverASecond():
-    """CASES 33: a device that was never used, or not within the last second."""
+    """A device that was never used, or not within the last second."""
     assert isCold(None, 5.0)
     assert not isCold(5.0, 5.0) and not isCold(5.0, 5.0 + IDLE_SECONDS)
     assert isCold(5.0, 5.01 + IDLE_SECONDS)
@@ -259,7 +259,7 @@ def warmResults(runScript, step):
 
 @pytest.mark.parametrize("warmUp", [True, False])
 def test_coldDevicesChangeNoValue(recorded, runScript, tmp_path, warmUp):
-    """CASES 33: with the warm-up the file is that of a warm device; with --no-warm-up it is not."""
+    """With the warm-up the file is that of a warm device; with --no-warm-up it is not."""
     step = recorded("tensilelite-2024/full")
     options = [] if warmUp else ["--no-warm-up"]
     _, results, report = emulate(runScript, step, tmp_path, *options, "--baseline", "off")
