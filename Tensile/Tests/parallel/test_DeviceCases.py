@@ -150,6 +150,33 @@ def test_aNumberBeyondTheMaskIsSerialWithTheReason(machine, client, recorded):
     assert not Path(str(step.results) + ".parallel").exists()
 
 
+def _hasRealRuntime():
+    """Whether a libamdhip64 is installed, found out in a process of its own."""
+    load = "import ctypes; ctypes.CDLL('libamdhip64.so')"
+    done = subprocess.run([sys.executable, "-c", load], stderr=subprocess.DEVNULL)
+    return done.returncode == 0
+
+
+def test_aRealRuntimeWithoutAGpuMeansSerial(tmp_path):
+    """A real libamdhip64 that says "no device": serial Tensile, with the driver as the reason."""
+    if os.path.exists("/dev/kfd"):
+        pytest.skip("this machine has /dev/kfd")
+    if not _hasRealRuntime():
+        pytest.skip("libamdhip64 is needed: it is not installed")
+    config = _config(tmp_path, DeviceList=[0, 1])
+    _, status, output = _start(
+        *("TensileParallel", config, tmp_path / "out"),
+        *("--client", BIN / "TensileEmulatedClient"),
+        *("--tensile-root", HERE / "host" / "tensilelite"),
+        environment={**os.environ, "TENSILE_EMULATED_DEVICES": "1"},
+    )
+    assert status == 0, output
+    assert "serial Tensile on device 0: no device is visible" in output
+    assert "there is no /dev/kfd" in output and "was not used" not in output
+    assert (tmp_path / "out" / "3_LibraryLogic").is_dir()
+    assert not (tmp_path / "out" / "outputs").exists()
+
+
 def test_threadsOfClientsDoNotMultiply(machine, client, recorded):
     """Four clients share the processors; and one processor for loky is still four workers."""
     step = recorded("tensilelite-2024/full")
