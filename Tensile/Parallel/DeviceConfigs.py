@@ -20,6 +20,8 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import yaml
 
+from .Files import replaceFile
+
 log = logging.getLogger("TensileParallel")
 
 FILE_NAME = "config_gpu_%d.yaml"
@@ -114,7 +116,8 @@ def writeDeviceConfigs(
                 _removeOwn(path)
                 continue
             plan = any(step.get("state") == "planned" for step in steps)
-            _write(path, _HEADER % (ordinal, " (as planned)" if plan else "") + _dump(part))
+            text = _HEADER % (ordinal, " (as planned)" if plan else "") + _dump(part)
+            replaceFile(path, text.encode("utf-8"))
             written.append(path)
         return written
     except (OSError, yaml.YAMLError, *_MISSHAPEN) as error:
@@ -355,13 +358,6 @@ def _load(path: str) -> Any:
 
 def _dump(config: Any) -> str:
     return yaml.dump(config, Dumper=_PlainDumper, sort_keys=False, allow_unicode=True, width=99)
-
-
-def _write(path: str, text: str) -> None:
-    temporary = "%s.%d" % (path, os.getpid())
-    with open(temporary, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    os.replace(temporary, path)
 
 
 def _removeOwn(path: str) -> None:

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
 
+from .Files import replaceJson
 from .StepFolder import fileMark, keepAside
 
 HISTORY_FILE = "history.json"
@@ -54,10 +55,7 @@ class History:
 
     def write(self, outputs: str) -> None:
         """Replaces the folder's history; no reader sees half of it."""
-        path = Path(outputs) / HISTORY_FILE
-        temporary = path.with_name("%s.%d" % (path.name, os.getpid()))
-        temporary.write_text(json.dumps({"version": VERSION, **asdict(self)}, indent=1) + "\n")
-        os.replace(temporary, path)
+        replaceJson(Path(outputs) / HISTORY_FILE, {"version": VERSION, **asdict(self)})
 
 
 def readHistory(outputs: str) -> Optional[History]:

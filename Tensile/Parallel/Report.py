@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any, Collection, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from . import __version__
+from .Files import replaceJson
 from .Types import Device
 
 SUMMARY_FILE = "execution_summary.json"
@@ -196,12 +197,7 @@ def writeReports(outFolder: str, record: RunRecord, steps: Sequence[dict]) -> Di
     """
     summary = executionSummary(record, steps)
     for name, content in ((SUMMARY_FILE, summary), (TIMELINE_FILE, timeline(record, steps))):
-        path = os.path.join(outFolder, name)
-        temporary = "%s.%d" % (path, os.getpid())
-        with open(temporary, "w", encoding="utf-8") as stream:
-            json.dump(content, stream, indent=1)
-            stream.write("\n")
-        os.replace(temporary, path)
+        replaceJson(os.path.join(outFolder, name), content)
     return summary
 
 

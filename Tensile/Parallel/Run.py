@@ -33,6 +33,7 @@ from .DeviceList import Selection, parseDeviceList, parseDeviceListText, selectD
 from .Devices import DeviceScan, describeDevice, scanDevices
 from .Doctor import Visit, exitStatus, report, visit
 from .Errors import InputError, TensileParallelError, describeError
+from .Files import replaceFile, replaceJson
 from .History import (
     History,
     hashInputs,
@@ -667,7 +668,7 @@ def _writeSettings(
         # What kernels are made from and no INI tells.
         "hostInputs": {key: history.inputs[key] for key in ("Tensile's options", "Tensile itself")},
     }
-    _replaceFile(places.settings, json.dumps(runInfo, indent=1).encode() + b"\n")
+    replaceJson(places.settings, runInfo)
     return runInfo
 
 
@@ -685,16 +686,7 @@ def _writeLauncher(places: Places) -> None:
         'exec %s "$@"' % " ".join(shlex.quote(word) for word in words),
     ]
     text = "\n".join(lines) + "\n"
-    _replaceFile(places.launcher, os.fsencode(text), executable=True)
-
-
-def _replaceFile(path: str, content: bytes, executable: bool = False) -> None:
-    """Write a file so that no reader sees half of it. Its mode follows the umask."""
-    temporary = "%s.%d" % (path, os.getpid())
-    mode = 0o777 if executable else 0o666
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as stream:
-        stream.write(content)
-    os.replace(temporary, path)
+    replaceFile(places.launcher, os.fsencode(text), executable=True)
 
 
 def _command(

@@ -6,13 +6,13 @@ Written atomically when the step is planned, while it runs, and when it ends.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .Contest import Contests
+from .Files import replaceJson
 from .Loop import LoopResult, Lost
 from .ResultsJoin import JoinReport
 from .Step import Step
@@ -232,10 +232,7 @@ class StepReport:
         self._data["counts"] = dict(self._counts)
         self._data["validationFailures"] = self._validationFailures
         self._data["devices"] = [self._device(ordinal) for ordinal in sorted(self._devices)]
-        temporary = self._path.with_name("%s.%d" % (self._path.name, os.getpid()))
-        with open(temporary, "w", encoding="utf-8") as handle:
-            json.dump(self._data, handle, indent=1)
-        os.replace(temporary, self._path)
+        replaceJson(self._path, self._data)
         return self._data
 
     def _device(self, ordinal: int) -> Dict[str, Any]:

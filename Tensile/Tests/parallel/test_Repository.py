@@ -36,7 +36,7 @@ ORDER = """
     Outcomes ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
-    Neighbours QuietMachine SerialLock Locks CrossCheck Devices Masks Platform Terminal
+    Neighbours QuietMachine SerialLock Locks CrossCheck Devices Masks Platform Files Terminal
     Types Errors __init__
     HostBootstrap
 """.split()
