@@ -55,14 +55,16 @@ def chooseBaseline(
     area, chosen = max(short, key=pairSeconds) if short else min(rows, key=pairSeconds)
     pair = cost.pairSeconds(chosen)
     fitting = int(BASELINE_PAIRS * PAIR_SECONDS / pair)
-    count = max(1, min(BASELINE_PAIRS, area.solutionCount - coldPairs, fitting)) + coldPairs
+    count = max(1, min(BASELINE_PAIRS, area.solutionCount - coldPairs, fitting))
     whole = sum(
         cost.rectangleSeconds(area.firstProblem, area.problemCount, area.solutionCount)
         for area in areas
     )
     if cost.fixedSeconds(chosen, 1) + count * pair > BASELINE_SHARE * whole / deviceCount:
         return None
-    return Rectangle(chosen, 1, area.firstSolution, count)
+    # Pairs in front are not counted: without a baseline each device would pay for them as well,
+    # and for a client of their own.
+    return Rectangle(chosen, 1, area.firstSolution, coldPairs + count)
 
 
 def _problems(area: Rectangle) -> range:

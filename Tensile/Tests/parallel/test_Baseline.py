@@ -100,6 +100,11 @@ def test_pairsInFrontOfTheBaseline():
     assert chooseBaseline(seconds, [wide, narrow], 4) == Rectangle(1, 1, 0, 1)
     thin = [Rectangle(row, 1, 0, 2) for row in range(1000)]
     assert chooseBaseline(FakeCost([0.02] * 1000), thin, 2, 1) == Rectangle(0, 1, 0, 2)
+    # It decides nothing about whether there is a baseline: a warm-up would cost a start more.
+    seconds = FakeCost([1.0])
+    least = next(n for n in range(1, 1000) if chooseBaseline(seconds, [Rectangle(0, 1, 0, n)], 2))
+    assert chooseBaseline(seconds, [Rectangle(0, 1, 0, least)], 2, 1) == Rectangle(0, 1, 0, 2)
+    assert chooseBaseline(seconds, [Rectangle(0, 1, 0, least - 1)], 2, 1) is None
     single = [Rectangle(row, 1, 0, 1) for row in range(1000)]
     assert chooseBaseline(FakeCost([0.02] * 1000), single, 2, 1) is None
 
