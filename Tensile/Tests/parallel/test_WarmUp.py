@@ -231,6 +231,8 @@ def test_stopEndsTheWarmUpToo(worker, makeUnit, tmp_path):
 # The whole way, with an emulated client whose first pair on a cold device takes three times as
 # long. No device of theirs is ever cold again: what a busy machine does decides nothing.
 COLD = {"coldFactor": 3.0, "coldAfterSeconds": 1e9}
+# So that a worker that is late on a busy machine still finds work.
+UNHURRIED = {"startSeconds": 1.5}
 
 
 def emulate(runScript, step, tmp_path, *options, **settings):
@@ -286,7 +288,7 @@ def test_aBaselineIsItsOwnWarmUp(recorded, runScript, tmp_path, slower, percent)
     (locks / "emulator-gpu-0.busy").touch()
     step = longStep(recorded)
     record = tmp_path / "record.jsonl"
-    settings = {"record": str(record), "deviceFactors": {"1": slower}}
+    settings = {"record": str(record), "deviceFactors": {"1": slower}, **UNHURRIED}
     done, _, report = emulate(runScript, step, tmp_path, "--keep-sizes-whole", **settings)
     baselines = [unit for unit in report["units"] if unit["baseline"]]
     assert sorted(unit["device"] for unit in baselines) == [0, 1, 2]
@@ -309,7 +311,8 @@ def test_aBaselineThatFailsWarnsOfNothing(recorded, runScript, tmp_path, kind):
     step = longStep(recorded)
     fault = {"kind": kind, "device": 1, "size": "77,33,1,511", "solution": 1, "times": 1}
     options = ["--keep-sizes-whole"]
-    _, results, report = emulate(runScript, step, tmp_path, *options, faults=[fault])
+    settings = {"faults": [fault], **UNHURRIED}
+    _, results, report = emulate(runScript, step, tmp_path, *options, **settings)
     assert Path(tmp_path / "emulator.json.fired").exists(), "the baseline was another pair"
     assert results == warmResults(runScript, step)
     assert report["counts"]["measured"] == 3 * 24 and not report["failures"]
