@@ -275,6 +275,10 @@ def longStep(recorded):
     return step
 
 
+# Clients that take so long that no worker comes too late for its baseline.
+UNHURRIED = {"startSeconds": 0.4, "pairSeconds": 0.01}
+
+
 @pytest.mark.parametrize("slower, percent", [(1.0, 0.0), (1.02, 1.96), (1.06, 5.66)])
 def test_aBaselineIsItsOwnWarmUp(recorded, runScript, tmp_path, slower, percent):
     """A step with a baseline pays for no second client at its start: the first pair of the
@@ -286,7 +290,7 @@ def test_aBaselineIsItsOwnWarmUp(recorded, runScript, tmp_path, slower, percent)
     (locks / "emulator-gpu-0.busy").touch()
     step = longStep(recorded)
     record = tmp_path / "record.jsonl"
-    settings = {"record": str(record), "deviceFactors": {"1": slower}}
+    settings = {"record": str(record), "deviceFactors": {"1": slower}, **UNHURRIED}
     done, _, report = emulate(runScript, step, tmp_path, "--keep-sizes-whole", **settings)
     baselines = [unit for unit in report["units"] if unit["baseline"]]
     assert sorted(unit["device"] for unit in baselines) == [0, 1, 2]
@@ -309,7 +313,7 @@ def test_aBaselineThatFailsWarnsOfNothing(recorded, runScript, tmp_path, kind):
     step = longStep(recorded)
     fault = {"kind": kind, "device": 1, "size": "77,33,1,511", "solution": 1, "times": 1}
     options = ["--keep-sizes-whole"]
-    _, results, report = emulate(runScript, step, tmp_path, *options, faults=[fault])
+    _, results, report = emulate(runScript, step, tmp_path, *options, faults=[fault], **UNHURRIED)
     assert Path(tmp_path / "emulator.json.fired").exists(), "the baseline was another pair"
     assert results == warmResults(runScript, step)
     assert report["counts"]["measured"] == 3 * 24 and not report["failures"]
