@@ -164,6 +164,7 @@ class Loop:
         except BaseException:
             self._killAll()
             raise
+        self._warnOfSpread()  # a device may have come late, with nothing left after its baseline
         self._closeAll()
         self.result.leftOver = self._schedule.leftOver
         return self.result
@@ -343,13 +344,15 @@ class Loop:
                 self._contests.addBaseline(piece)
             else:
                 self._contests.add(piece)
-        if not (result.outcome.unit.baseline or self._warnedOfSpread):
-            self._warnOfSpread(self._contests)  # by now, as a rule, all have their baseline
+        if not result.outcome.unit.baseline:
+            self._warnOfSpread()  # by now, as a rule, all have their baseline
         self._askContests()
 
-    def _warnOfSpread(self, contests: Contests) -> None:
+    def _warnOfSpread(self) -> None:
         """Says once that the devices differ, as soon as that is known."""
-        warning = spreadWarning(contests.spread)
+        if self._contests is None or self._warnedOfSpread:
+            return
+        warning = spreadWarning(self._contests.spread)
         if warning:
             self._note("%s", warning)
             self._warnedOfSpread = True

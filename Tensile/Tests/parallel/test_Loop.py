@@ -749,6 +749,24 @@ def test_spreadIsToldOnce(slow, times):
     assert sum("device 1 is 5.0 % slower" in note for note in notes) == times == len(notes)
 
 
+def test_spreadIsToldAtTheEnd():
+    """Also where a device's baseline is the last thing that ends."""
+
+    def unit(device, unit):
+        return RUNS if unit.baseline and device == 1 else None
+
+    run = SplitRun(Script(unit=unit), (1.0, 0.95), baseline=Rectangle(0, 1, 5, 3))
+
+    def finishLate(running):
+        if list(running) == [1] and run.schedule.running[1].baseline and not run.schedule.leftOver:
+            pending = run.workers[1].pending
+            if not pending.done():
+                pending.set_result(measured(1, running[1].unit))
+
+    run.loop._onTick = finishLate
+    assert sum("device 1 is 5.0 % slower" in note for note in run.run().notes) == 1
+
+
 def test_warmUpThatWentWrongIsANote():
     """It is told with its device; the unit that followed counts as what it was."""
 

@@ -33,7 +33,7 @@ CLIENT = (sys.executable, str(ROOT / "Tensile" / "bin" / "TensileEmulatedClient"
 
 
 def test_coldIsIdleForOverASecond():
-    """A device that was never used, or not within the last second."""
+    """CASES 33: a device that was never used, or not within the last second."""
     assert isCold(None, 5.0)
     assert not isCold(5.0, 5.0) and not isCold(5.0, 5.0 + IDLE_SECONDS)
     assert isCold(5.0, 5.01 + IDLE_SECONDS)
@@ -231,8 +231,6 @@ def test_stopEndsTheWarmUpToo(worker, makeUnit, tmp_path):
 # The whole way, with an emulated client whose first pair on a cold device takes three times as
 # long. No device of theirs is ever cold again: what a busy machine does decides nothing.
 COLD = {"coldFactor": 3.0, "coldAfterSeconds": 1e9}
-# So that a worker that is late on a busy machine still finds work.
-UNHURRIED = {"startSeconds": 1.5}
 
 
 def emulate(runScript, step, tmp_path, *options, **settings):
@@ -261,7 +259,7 @@ def warmResults(runScript, step):
 
 @pytest.mark.parametrize("warmUp", [True, False])
 def test_coldDevicesChangeNoValue(recorded, runScript, tmp_path, warmUp):
-    """With the warm-up the file is that of a warm device; with --no-warm-up it is not."""
+    """CASES 33: with the warm-up the file is that of a warm device; with --no-warm-up it is not."""
     step = recorded("tensilelite-2024/full")
     options = [] if warmUp else ["--no-warm-up"]
     _, results, report = emulate(runScript, step, tmp_path, *options, "--baseline", "off")
@@ -275,6 +273,10 @@ def longStep(recorded):
     step = recorded("tensilelite-2024/full")
     step.change(num_enqueues_per_sync="200000", problem_start_idx="2", num_problems="3")
     return step
+
+
+# Clients that take so long that no worker comes too late for its baseline.
+UNHURRIED = {"startSeconds": 0.4, "pairSeconds": 0.01}
 
 
 @pytest.mark.parametrize("slower, percent", [(1.0, 0.0), (1.02, 1.96), (1.06, 5.66)])
@@ -311,8 +313,7 @@ def test_aBaselineThatFailsWarnsOfNothing(recorded, runScript, tmp_path, kind):
     step = longStep(recorded)
     fault = {"kind": kind, "device": 1, "size": "77,33,1,511", "solution": 1, "times": 1}
     options = ["--keep-sizes-whole"]
-    settings = {"faults": [fault], **UNHURRIED}
-    _, results, report = emulate(runScript, step, tmp_path, *options, **settings)
+    _, results, report = emulate(runScript, step, tmp_path, *options, faults=[fault], **UNHURRIED)
     assert Path(tmp_path / "emulator.json.fired").exists(), "the baseline was another pair"
     assert results == warmResults(runScript, step)
     assert report["counts"]["measured"] == 3 * 24 and not report["failures"]
