@@ -276,7 +276,7 @@ def longStep(recorded):
 
 
 # Clients that take so long that no worker comes too late for its baseline.
-UNHURRIED = {"startSeconds": 0.4, "pairSeconds": 0.01}
+UNHURRIED = {"startSeconds": 1.0, "pairSeconds": 0.01}
 
 
 @pytest.mark.parametrize("slower, percent", [(1.0, 0.0), (1.02, 1.96), (1.06, 5.66)])
