@@ -76,7 +76,7 @@ def parseDevicesOption(text: str, where: str = "--devices") -> DeviceSelection:
     if text.strip().lower() == "all":
         return ALL_DEVICES
     numbers = [token.strip() for token in text.split(",")]
-    if not all(re.fullmatch(r"-1|[0-9]+", number, re.ASCII) for number in numbers):
+    if not all(re.fullmatch(r"-1|[0-9]{1,9}", number, re.ASCII) for number in numbers):
         raise InputError(
             "%s: %s is no list of devices: write numbers from 0 separated by commas, such as "
             "0,2, or all" % (where, _shown(text))

@@ -131,7 +131,7 @@ def scanDevices(system: System, emulate: int = 0) -> DeviceScan:
 
 def scanTopology(system: System) -> DeviceScan:
     """The same by the kernel's topology alone: milliseconds, and no runtime is started."""
-    return _scanKfd(system, readTopology(system), "%s was not asked" % FROM_HIP)
+    return _scanKfd(system, readTopology(system), None)
 
 
 def pinnedEnvironment(environment: Mapping[str, str], device: Device) -> Dict[str, str]:
@@ -259,7 +259,7 @@ def _scanHip(system: System, answer: dict, nodes: Sequence[KfdNode]) -> DeviceSc
             mask = hipMask(system.environment)
             reason = "%s is not understood (%s): write it as plain numbers" % (mask, wrong)
             return DeviceScan((), source, tuple(notes), reason=reason)
-    devices = _named(_joined(system.environment, devices, nodes))
+    devices = _named(system.environment, _joined(system.environment, devices, nodes))
     return _finished(devices, source, notes + _oddities(system.environment))
 
 
@@ -292,7 +292,7 @@ def _joined(
     Joined on the PCI address. Partitions share one, so there the n-th visible node by our own
     mask rules is taken, provided that it has the right address at every place.
     """
-    predicted = [node for node, _ in _visibleNodes(environment, nodes)]
+    predicted = [node for node, _ in _visibleNodes(environment, nodes, knowsUuids=True)]
     if [n.pciAddress for n in predicted] == [d.pciAddress for d in devices]:
         return [_withNode(device, node) for device, node in zip(devices, predicted)]
     byAddress = Counter(device.pciAddress for device in devices)
@@ -315,20 +315,24 @@ def _withNode(device: Device, node: KfdNode) -> Device:
     )
 
 
-def _named(devices: Sequence[Device]) -> List[Device]:
-    """The devices, with an id of our own for partitions that nothing else tells apart.
+def _named(environment: Mapping[str, str], devices: Sequence[Device]) -> List[Device]:
+    """The devices, with an id of our own where the topology gives none and one card has several.
 
-    A lock on the card's address alone would let one partition of a run wait for another.
+    Partitions share the card's address: a lock on that alone would let one wait for another. The
+    id must be the same in every run, so it is made of the number in ROCr's list, which is HIP's
+    own where no ROCR_VISIBLE_DEVICES is set.
     """
-    shared = Counter(device.pciAddress for device in devices if not device.renderNode)
-    return [
-        (
-            replace(device, uniqueId="%s-partition-%s" % (device.pciAddress, device.token))
-            if not device.renderNode and device.pciAddress and shared[device.pciAddress] > 1
-            else device
-        )
-        for device in devices
-    ]
+    rocr = maskTokens(environment.get(ROCR, "")) if environment.get(ROCR) else []
+
+    def numbered(device: Device) -> Device:
+        if device.renderNode or device.uniqueId or not device.pciAddress:
+            return device
+        token = device.token
+        if rocr and token.isdecimal() and len(token) < 4 and int(token) < len(rocr):
+            token = rocr[int(token)].strip()
+        return replace(device, uniqueId="%s-%s" % (device.pciAddress, token))
+
+    return [numbered(device) for device in devices]
 
 
 # -- the kernel's topology ----------------------------------------------------------------------
@@ -400,9 +404,13 @@ def _pciAddress(facts: Mapping[str, int]) -> str:
 
 
 def _visibleNodes(
-    environment: Mapping[str, str], nodes: Sequence[KfdNode]
+    environment: Mapping[str, str], nodes: Sequence[KfdNode], knowsUuids: bool
 ) -> List[Tuple[KfdNode, str]]:
-    """The nodes that the masks leave, in HIP's order, each with the token that picks it."""
+    """The nodes that the masks leave, in HIP's order, each with the token that picks it.
+
+    Args:
+        knowsUuids: whether HIP's own mask is taken to name devices by UUID too.
+    """
     usable = [node for node in nodes if node.usable]
     if ROCR in environment:
         kept = applyRocr(environment[ROCR], [node.uuid for node in usable])
@@ -410,19 +418,28 @@ def _visibleNodes(
     mask = hipMask(environment)
     if mask is None:
         return [(node, str(ordinal)) for ordinal, node in enumerate(usable)]
-    return [(usable[index], token) for index, token in applyHip(mask, len(usable)).visible]
+    uuids = [node.uuid for node in usable] if knowsUuids else []
+    return [(usable[index], token) for index, token in applyHip(mask, len(usable), uuids).visible]
 
 
-def _scanKfd(system: System, nodes: Sequence[KfdNode], note: str) -> DeviceScan:
-    notes, hides = _maskNotes(system.environment, [n.uuid for n in nodes if n.usable])
-    notes += _oddities(system.environment) + [note]
+def _scanKfd(system: System, nodes: Sequence[KfdNode], note: Optional[str]) -> DeviceScan:
+    """What the topology tells.
+
+    Args:
+        note: why no HIP runtime told. None where none was asked: it may then be one that knows
+            UUIDs, and only what it would name is wanted, not a pin.
+    """
+    knowsUuids = note is None
+    uuids = [n.uuid for n in nodes if n.usable]
+    notes, hides = _maskNotes(system.environment, uuids, knowsUuids)
+    notes += _oddities(system.environment) + ([] if note is None else [note])
     notes += [
         "%s was left out: its render node %s cannot be opened"
         % (node.pciAddress, node.renderNode or "(none)")
         for node in nodes
         if not node.usable
     ]
-    visible = _visibleNodes(system.environment, nodes)
+    visible = _visibleNodes(system.environment, nodes, knowsUuids)
     reason = hides or _whyNoDevice(system, nodes)
     if reason:
         source = FROM_KFD if nodes else FROM_NOTHING
@@ -466,17 +483,20 @@ def _maskNotes(
     notes: List[str] = []
     hides = ""
     count = len(uuids) if uuids else UNKNOWN_COUNT
+    kept = list(uuids)
     if ROCR in environment:
         text = environment[ROCR]
-        kept = applyRocr(text, uuids)
+        result = applyRocr(text, uuids)
         if uuids or not text:
-            line = _hidden(ROCR, text, kept, count)
+            line = _hidden(ROCR, text, result, count)
             notes += [line] if line else []
-            hides = "" if kept.visible else line
-            count = len(kept.visible)
+            hides = "" if result.visible else line
+            count = len(result.visible)
+            kept = [uuids[index] for index in result.indices]
     mask = hipMask(environment)
-    if mask is not None and not hides and not (runtime and "GPU-" in mask.text):
-        result = applyHip(mask, count)
+    known = kept if runtime else []
+    if mask is not None and not hides and not ("GPU-" in mask.text and runtime and not all(known)):
+        result = applyHip(mask, count, known)
         line = _hidden(mask.variable, mask.text, result, count)
         notes += [line] if line else []
         hides = "" if result.visible else line
@@ -513,6 +533,8 @@ def _hidden(variable: str, text: str, result: MaskResult, count: int) -> str:
 
 
 def _oneLine(text: str) -> str:
+    """Without what would move a terminal's cursor or change its colours."""
+    text = "".join(letter if letter.isprintable() else " " for letter in text)
     return " ".join(text.split())
 
 

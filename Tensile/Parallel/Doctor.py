@@ -16,12 +16,12 @@ from typing import List, Optional, Sequence
 from . import __version__
 from .CrossCheck import UNKNOWN, crossCheck, readEnumerator
 from .DeviceList import ALL_DEVICES, DeviceSelection, Selection, selectDevices
-from .Devices import DeviceScan, describeDevice, readTopology, scanDevices
+from .Devices import FROM_HIP, FROM_KFD, DeviceScan, describeDevice, readTopology, scanDevices
 from .Errors import InputError
-from .Host import Host, findHost
-from .Locks import lockHolder
+from .Host import Host, findHost, unsafeInShell
+from .Locks import lockHolder, lockProblem
 from .Masks import CONTAINER, ENDS_BEFORE, MASK_VARIABLES
-from .Neighbours import busyNotes
+from .Neighbours import busyNotes, canTell
 from .Platform import System
 from .QuietMachine import numaNotes
 from .Report import installedVersions
@@ -59,14 +59,21 @@ class Visit:
         tensileRoot: --tensile-root.
         client: the tensile_client to run; None where none was named.
         emulate: number of emulated devices; 0 for the machine's own.
+        out: the output folder; empty where none was named.
         wanted: the devices that a run would name; None: every one.
+        noList: why a run with this config would be serial; empty where it would not.
+        strict, noWait: the options.
         pinClocks: whether the config asks for PinClocks.
     """
 
     tensileRoot: Optional[str] = None
     client: Optional[str] = None
     emulate: int = 0
+    out: str = ""
     wanted: DeviceSelection = None
+    noList: str = ""
+    strict: bool = False
+    noWait: bool = False
     pinClocks: bool = False
 
 
@@ -78,13 +85,13 @@ def visit(system: System, asked: Visit) -> List[Finding]:
         findings += _client(system, asked, host) + _toolchain(system, asked, host)
     scan = scanDevices(system, asked.emulate)
     if not asked.emulate:
-        findings += _driver(system)
+        findings += _driver(system, needed=not scan.devices)
     findings += _visible(scan)
     findings += _masks(system, scan)
     findings += _otherSources(system, scan)
     findings += _enumerator(system, asked, host, scan)
     findings += _chosen(system, asked, scan)
-    return findings
+    return findings + _output(asked)
 
 
 def report(findings: Sequence[Finding], encoding: Optional[str]) -> List[str]:
@@ -95,10 +102,13 @@ def report(findings: Sequence[Finding], encoding: Optional[str]) -> List[str]:
     """
     lines = ["TensileParallel %s" % __version__, *map(str, findings)]
     fatal = [finding.text.partition(":")[0] for finding in findings if finding.fatal]
-    if not fatal:
+    if fatal:
+        causes = ", ".join(dict.fromkeys(fatal))
+        lines.append("A parallel run cannot start, because of: %s." % causes)
+    elif all(finding.ok for finding in findings):
         lines.append("A run can start.")
     else:
-        lines.append("A run cannot start, because of: %s." % ", ".join(fatal))
+        lines.append("A run can start; what has a %s is worth a look." % NO)
     try:
         (YES + NO).encode(encoding or "ascii")
     except (UnicodeError, LookupError):
@@ -159,24 +169,29 @@ def _toolchain(system: System, asked: Visit, host: Host) -> List[Finding]:
     return [Finding(True, "toolchain: %s (ROCm in %s)" % (names, tools.rocm))]
 
 
-def _driver(system: System) -> List[Finding]:
-    """The kernel's driver, and whether this user may open what it offers."""
+def _driver(system: System, needed: bool) -> List[Finding]:
+    """The kernel's driver, and whether this user may open what it offers.
+
+    Args:
+        needed: no device is visible. Else the runtime has found some without it (as on WSL).
+    """
     if not system.exists("/dev/kfd"):
         advice = "load it (`modprobe amdgpu`); a container needs --device=/dev/kfd"
-        return [Finding(False, "driver: there is no /dev/kfd", advice, True)]
+        return [Finding(not needed, "driver: there is no /dev/kfd", advice, needed)]
     version = (system.readText("/sys/module/amdgpu/version") or "").strip()
     driver = "driver: amdgpu %s" % (version or "(part of the kernel)")
     member = "render" in system.groups()
     groups = "`sudo usermod -aG render,video $LOGNAME`, then log in anew"
     if not system.canAccess("/dev/kfd"):
         who = "" if member else " (this user is not in the group render)"
-        return [Finding(False, "%s: /dev/kfd may not be opened%s" % (driver, who), groups, True)]
+        text = "%s: /dev/kfd may not be opened%s" % (driver, who)
+        return [Finding(False, text, groups, True)]
     found = [Finding(True, "%s: /dev/kfd can be opened" % driver)]
     nodes = readTopology(system)
     closed = [node for node in nodes if not node.usable]
     if nodes and len(closed) == len(nodes):
         text = "render nodes: none of %d can be opened" % len(nodes)
-        advice = groups if not member else "give the container --device=/dev/dri/renderD…"
+        advice = groups if not member else "give the container --device=/dev/dri/renderDN"
         found.append(Finding(False, text, advice, True))
     elif closed:
         names = [os.path.basename(node.renderNode) for node in nodes if node.usable]
@@ -194,17 +209,21 @@ def _visible(scan: DeviceScan) -> List[Finding]:
     what = " (%s)" % ", ".join(kinds) if kinds else ""
     count = "%d visible%s, by %s" % (len(scan.devices), what, scan.source)
     lines = [Finding(True, "devices: %s" % count)]
+    if scan.source == FROM_KFD:
+        advice = "a client cannot start without: install ROCm's runtime, or find out what ails it"
+        broken = next((note for note in scan.notes if note.startswith(FROM_HIP)), FROM_HIP)
+        lines = [Finding(False, broken, advice), *lines]
     return lines + [Finding(True, describeDevice(device)) for device in scan.devices]
 
 
 def _masks(system: System, scan: DeviceScan) -> List[Finding]:
     """The variables that hide devices, and what the scan has to say."""
     names = [name for name in (*MASK_VARIABLES, CONTAINER) if name in system.environment]
-    notes = [note for note in scan.notes if note != scan.reason]
-    # One that is not mentioned is in force, and leaves all that there is.
-    silent = [name for name in names if not any(name in note for note in scan.notes)]
+    told = [*scan.notes, scan.reason]
+    notes = [note for note in scan.notes if note != scan.reason and not note.startswith(FROM_HIP)]
+    silent = [name for name in names if not any(name in line for line in told)]
     pairs = ["%s=%s" % (name, system.environment[name]) for name in silent]
-    lines = ["masks: %s hides no device" % _oneLine(pair) for pair in pairs]
+    lines = ["masks: %s is set, and leaves what is listed" % _oneLine(pair) for pair in pairs]
     if not names:
         lines = ["masks: no variable hides a device"]
     return [Finding(True, line) for line in lines] + [
@@ -223,6 +242,7 @@ def _otherSources(system: System, scan: DeviceScan) -> List[Finding]:
 
 
 def _oneLine(text: str) -> str:
+    text = "".join(letter if letter.isprintable() else " " for letter in text)
     return " ".join(text.split())
 
 
@@ -252,11 +272,18 @@ def _chosen(system: System, asked: Visit, scan: DeviceScan) -> List[Finding]:
     """The devices that a run would use: their kinds, users and locks."""
     if not scan.devices:
         return []
+    if asked.noList:
+        text = "DeviceList: %s, so a run would be serial Tensile" % asked.noList
+        return [Finding(False, text, "write DeviceList: [-1], or give --devices all", True)]
     wanted = ALL_DEVICES if asked.wanted is None else asked.wanted
     try:
-        selection = selectDevices(wanted, scan)
+        selection = selectDevices(wanted, scan, asked.strict)
     except InputError as error:
-        return [Finding(False, "DeviceList: %s" % error, fatal=True)]
+        if asked.wanted is None:
+            return [Finding(False, "all devices together would not do: %s" % error)]
+        text = str(error)
+        text = text if text.startswith("DeviceList") else "DeviceList: %s" % text
+        return [Finding(False, text, fatal=True)]
     findings = [Finding(False, note) for note in selection.notes]
     if not selection.devices:
         return findings + [Finding(False, "DeviceList: %s" % selection.reason, fatal=True)]
@@ -270,20 +297,43 @@ def _quiet(system: System, asked: Visit, selection: Selection) -> List[Finding]:
     findings: List[Finding] = []
     busy = busyNotes(system, selection.devices)
     findings += [Finding(False, note) for note in busy]
-    if not busy:
+    if not busy and (asked.emulate or canTell(system)):
         findings.append(Finding(True, "neighbours: nobody else uses them"))
-    held = [(d.ordinal, lockHolder(d, _lockFolder(system), system)) for d in selection.devices]
-    held = [(ordinal, holder) for ordinal, holder in held if holder]
-    for ordinal, holder in held:
-        text = "locks: another run has device %d: %s" % (ordinal, holder)
-        findings.append(Finding(False, text, "a run would wait for it"))
-    if not held:
-        findings.append(Finding(True, "locks: no other run has them"))
+    elif not busy:
+        findings.append(Finding(True, "neighbours: the driver here does not tell who they are"))
+    findings += _locks(system, asked, selection)
     findings += [Finding(False, note) for note in numaNotes(system, selection.devices)]
     if asked.pinClocks:
         text = "PinClocks: Tensile pins the clocks of GPU 0, whichever are used"
         findings.append(Finding(False, text, "a run turns it off"))
     return findings
+
+
+def _locks(system: System, asked: Visit, selection: Selection) -> List[Finding]:
+    folder = _lockFolder(system)
+    if asked.emulate and folder is None:
+        return [Finding(True, "locks: emulated devices are those of one run")]
+    problems = [lockProblem(device, folder, system) for device in selection.devices]
+    if any(problems):
+        problem = next(filter(None, problems))
+        return [Finding(False, "locks: %s" % problem, fatal=True)]
+    found = []
+    for device in selection.devices:
+        holder = lockHolder(device, folder, system)
+        if holder:
+            text = "locks: another run has device %d: %s" % (device.ordinal, holder)
+            advice = "with --no-wait a run gives up" if asked.noWait else "a run would wait for it"
+            found.append(Finding(False, text, advice, asked.noWait))
+    return found or [Finding(True, "locks: no other run has them")]
+
+
+def _output(asked: Visit) -> List[Finding]:
+    """Whether the output folder would do, where one was named."""
+    unsafe = unsafeInShell(os.path.abspath(asked.out)) if asked.out else None
+    if unsafe is None:
+        return []
+    text = "output folder: %r has %r in its path, which Tensile's run.sh does not quote"
+    return [Finding(False, text % (asked.out, unsafe), "choose another", True)]
 
 
 def _lockFolder(system: System) -> Optional[str]:

@@ -28,7 +28,7 @@ import tempfile
 import time
 from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
-from .Errors import RunError
+from .Errors import InputError, RunError
 from .Platform import System
 from .Types import Device
 
@@ -158,6 +158,17 @@ def lockHolder(device: Device, lockDir: Optional[str], system: Optional[System] 
         os.close(descriptor)
 
 
+def lockProblem(device: Device, lockDir: Optional[str], system: Optional[System] = None) -> str:
+    """Why a device's lock could not be taken whoever holds it; empty where it could. One line."""
+    try:
+        os.close(_openedToLook(device, lockDir, system or System()))
+    except FileNotFoundError:
+        pass  # nobody has ever taken it
+    except (OSError, RunError) as error:
+        return str(error)
+    return ""
+
+
 def lookAtLocks(
     devices: Sequence[Device], lockDir: Optional[str], wait: bool, system: Optional[System] = None
 ) -> List[str]:
@@ -167,9 +178,13 @@ def lookAtLocks(
         wait: whether it is going to be waited for.
 
     Raises:
+        InputError: there is no safe place for a lock.
         DeviceInUse: one is held and wait is False.
     """
     system = system or System()
+    problems = [lockProblem(device, lockDir, system) for device in devices]
+    if any(problems):
+        raise InputError(next(filter(None, problems)))
     holders = [(device.ordinal, lockHolder(device, lockDir, system)) for device in devices]
     held = ["device %d is in use by %s" % (o, holder) for o, holder in holders if holder]
     if held and not wait:
@@ -197,14 +212,14 @@ def _openedToLook(device: Device, lockDir: Optional[str], system: System) -> int
     """A descriptor of that file, where it is there already.
 
     Raises:
-        OSError: it is not there, or cannot be opened.
-        RunError: there is no place for it.
+        FileNotFoundError: it is not there.
+        RunError: there is no place for it, or it is not to be trusted.
     """
     descriptor = _openedRenderNode(device, system)
     if descriptor >= 0:
         return descriptor
-    path = os.path.join(_folder(device, lockDir, system.environment), _fileName(device))
-    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    folder = _folder(device, lockDir, system.environment)
+    return _openFile(folder, os.path.join(folder, _fileName(device)), create=False)
 
 
 def _openedRenderNode(device: Device, system: System) -> int:
@@ -231,6 +246,13 @@ def _fileName(device: Device) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", name) + ".lock"
 
 
+def useAbsoluteLockFolder() -> None:
+    """Makes the variable's path absolute: programs of one run have different current folders."""
+    folder = os.environ.get(LOCK_DIR_VARIABLE)
+    if folder:
+        os.environ[LOCK_DIR_VARIABLE] = os.path.abspath(folder)
+
+
 def _folder(device: Device, lockDir: Optional[str], environment: Mapping[str, str]) -> str:
     if device.emulated:
         folder = environment.get(LOCK_DIR_VARIABLE) or lockDir
@@ -246,20 +268,25 @@ def _folder(device: Device, lockDir: Optional[str], environment: Mapping[str, st
     return os.path.join(tempfile.gettempdir(), "%s-%d" % (FOLDER_NAME, os.geteuid()))
 
 
-def _openFile(folder: str, path: str) -> int:
-    """A lock file in a folder of our own, made where needed.
+def _openFile(folder: str, path: str, create: bool = True) -> int:
+    """A lock file in a folder of our own, made where needed and wanted.
 
     Raises:
+        FileNotFoundError: it is not there and is not to be made.
         RunError: folder or file is a link, somebody else's, or open to others' writing.
     """
     inside = -1
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        if create:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
         inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         _refuseForeign(os.fstat(inside), folder)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        flags |= os.O_CREAT if create else 0
         descriptor = os.open(os.path.basename(path), flags, 0o600, dir_fd=inside)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not create:
+            raise
         raise RunError(
             "the lock %s cannot be opened (%s): set %s or XDG_RUNTIME_DIR to a private folder"
             % (path, error.strerror or error, LOCK_DIR_VARIABLE)

@@ -88,6 +88,7 @@ class LoopResult:
         leftOver: pairs that nobody tried because the run was stopped or no device was left.
         notes: what happened to workers and devices, a line each.
         devicesLost: devices that were set aside.
+        neverReady: devices whose workers were not ready, or not again, when the work was done.
     """
 
     results: List[UnitResult] = field(default_factory=list)
@@ -95,6 +96,7 @@ class LoopResult:
     leftOver: List[Rectangle] = field(default_factory=list)
     notes: List[str] = field(default_factory=list)
     devicesLost: List[int] = field(default_factory=list)
+    neverReady: List[int] = field(default_factory=list)
 
 
 class Loop:
@@ -165,6 +167,7 @@ class Loop:
             self._killAll()
             raise
         self._warnOfSpread()  # a device may have come late, with nothing left after its baseline
+        self.result.neverReady = sorted(set(self._futures.values()))
         self._closeAll()
         self.result.leftOver = self._schedule.leftOver
         return self.result

@@ -36,9 +36,10 @@ ENDS_BEFORE = "ends before the token"
 MASK_VARIABLES = (ROCR, HIP, CUDA, OPENCL)
 
 # What C++'s `text == std::to_string(atoi(text))` accepts, less the negative numbers.
-_PLAIN_NUMBER = re.compile(r"0|[1-9][0-9]*", re.ASCII)
-# What strtol(text, &end, 0) reads to its end, once the text is trimmed and in capitals.
-_C_NUMBER = re.compile(r"[+-]?(0X[0-9A-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)
+_PLAIN_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
+# What strtol(text, &end, 0) reads to its end, once the text is trimmed and in capitals; as far as
+# a device could have such a number.
+_C_NUMBER = re.compile(r"[+-]?(0X[0-9A-F]{1,16}|0[0-7]{0,22}|[1-9][0-9]{0,18})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -90,18 +91,22 @@ def maskTokens(text: str) -> List[str]:
     return tokens
 
 
-def applyHip(mask: Mask, count: int) -> MaskResult:
+def applyHip(mask: Mask, count: int, uuids: Sequence[str] = ()) -> MaskResult:
     """What HIP's mask leaves of `count` devices (rocdevice.cpp, Device::init).
 
     A token is a plain decimal number below count; the first that is not ends the list, a
-    repeated one is passed over. UUIDs, which HIP knows from ROCm 6.3 on, are not read here.
+    repeated one is passed over.
+
+    Args:
+        uuids: of those devices, where the runtime reads UUIDs as well (from ROCm 6.3 on).
     """
     visible: List[Tuple[int, str]] = []
     for token in maskTokens(mask.text):
-        if not _PLAIN_NUMBER.fullmatch(token) or int(token) >= count:
+        index = _hipIndex(token, uuids)
+        if index is None or index >= count:
             return MaskResult(tuple(visible), _endsAt(mask, token, count))
-        if (int(token), token) not in visible:
-            visible.append((int(token), token))
+        if index not in (seen for seen, _ in visible):
+            visible.append((index, token))
     return MaskResult(tuple(visible))
 
 
@@ -164,6 +169,14 @@ def emulatedVisible(environment: Mapping[str, str], count: int) -> Tuple[int, ..
     if mask is None:
         return numbers
     return tuple(numbers[index] for index in applyHip(mask, len(numbers)).indices)
+
+
+def _hipIndex(token: str, uuids: Sequence[str]) -> Optional[int]:
+    """The number that a token of HIP's list means; None where it means none."""
+    if _PLAIN_NUMBER.fullmatch(token):
+        return int(token)
+    found = [i for i, uuid in enumerate(uuids) if uuid and uuid.lower().startswith(token.lower())]
+    return found[0] if token.startswith("GPU-") and len(found) == 1 else None
 
 
 def _rocrIndex(token: str, uuids: Sequence[str]) -> Optional[int]:

@@ -78,6 +78,11 @@ def busyNotes(system: System, devices: Sequence[Device]) -> List[str]:
     return notes
 
 
+def canTell(system: System) -> bool:
+    """Whether the driver says who uses its GPUs."""
+    return system.exists(PROCESSES)
+
+
 def gpuUsers(system: System, node: Optional[KfdNode]) -> List[GpuUser]:
     """The processes that compute on a GPU, or hold much of its memory."""
     if node is None or not node.gpuId:

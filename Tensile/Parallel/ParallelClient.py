@@ -29,7 +29,7 @@ from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
 from .Errors import InputError, TensileParallelError, describeError
 from .HangLimit import hangSeconds
-from .Locks import LOCK_DIR_VARIABLE, LOCKS_FOLDER, lookAtLocks
+from .Locks import LOCK_DIR_VARIABLE, LOCKS_FOLDER, lockHolder, lookAtLocks, useAbsoluteLockFolder
 from .Loop import Loop, LoopResult, Lost
 from .Neighbours import busyNotes
 from .Outcomes import examine
@@ -110,6 +110,7 @@ def _signalsRaise() -> Iterator[None]:
 def _run(settings: ClientSettings) -> int:
     if not settings.configFiles:
         raise InputError("no --config-file: name the client's INI (see --help)")
+    useAbsoluteLockFolder()
     if settings.emulate:
         os.environ["TENSILE_EMULATED_DEVICES"] = str(settings.emulate)
     command = clientCommand(settings)
@@ -270,7 +271,20 @@ class StepRun:
             contests=None if step.whole else self._contests,
         )
         result = loop.run()
+        self._noteHeld(result, lockFolder)
         return self._finish(result)
+
+    def _noteHeld(self, result: LoopResult, lockFolder: str) -> None:
+        """Devices that another run had to the end, so that they measured nothing, are lost ones."""
+        for device in self._devices:
+            holder = ""
+            if device.ordinal in result.neverReady:
+                holder = lockHolder(device, lockFolder)
+            if holder:
+                text = "device %d was in use by %s to the end: this step did without it"
+                result.notes.append(text % (device.ordinal, holder))
+                result.devicesLost.append(device.ordinal)
+                _say(result.notes[-1])
 
     def _makeJob(self, unit: Unit, device: Device) -> Job:
         # A baseline warms its device itself.

@@ -389,6 +389,13 @@ def globalParametersOption(
     return _joinWords(words)
 
 
+def hostOptionValue(hostOptions: Sequence[str], names: Sequence[str]) -> Optional[str]:
+    """The last value that the host's options give to one of the names; None where none does."""
+    words = _splitWords(hostOptions, {}, HOST_OPTIONS)
+    values = [word.values[-1] for word in words if word.option in names and word.values]
+    return values[-1] if values else None
+
+
 def givesHostOption(hostOptions: Sequence[str], name: str) -> bool:
     """Whether the host's options hold this one, abbreviated or not."""
     return any(word.option == name for word in _splitWords(hostOptions, {}, HOST_OPTIONS))
@@ -737,7 +744,7 @@ def _seconds(text: str) -> float:
 
 
 def _positive(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
+    number = int(text) if text.isdecimal() and len(text) < 6 else 0
     if number < 1:
         raise argparse.ArgumentTypeError("give a number of devices, 1 or more")
     return number

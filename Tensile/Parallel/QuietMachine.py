@@ -54,7 +54,7 @@ def surroundings(
     found = {}
     for device in devices:
         own = near.get(device.ordinal, allowed)
-        sharing = sum(near.get(other.ordinal, allowed) == own for other in devices)
+        sharing = sum(bool(near.get(other.ordinal, allowed) & own) for other in devices)
         variables = threadSettings(system.environment, len(own), sharing)
         found[device.ordinal] = Surroundings(variables, near.get(device.ordinal, frozenset()))
     return found, notes
@@ -66,12 +66,14 @@ def threadSettings(
     """Variables that give each of several clients its share of the processors.
 
     Args:
-        environment: the user's; what it sets is left as it is.
+        environment: the user's; where it sets one of them, nothing is changed.
         processors: how many this process may use.
         deviceCount: how many clients run at once.
     """
+    if any(name in environment for name in THREAD_VARIABLES):
+        return {}
     share = str(max(1, processors // max(1, deviceCount)))
-    return {name: share for name in THREAD_VARIABLES if name not in environment}
+    return {name: share for name in THREAD_VARIABLES}
 
 
 def nearbyProcessors(

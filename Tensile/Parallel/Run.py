@@ -53,9 +53,15 @@ from .Host import (
 )
 from .HostArchitecture import Telling, tellArchitecture
 from .HostRun import HostEnd, runHost, timeStamp
-from .Locks import LOCKS_FOLDER, lookAtLocks
+from .Locks import LOCKS_FOLDER, lookAtLocks, useAbsoluteLockFolder
 from .Neighbours import busyNotes
-from .ParseArguments import SETTINGS_VERSION, RunSettings, globalParametersOption, parseRunArguments
+from .ParseArguments import (
+    SETTINGS_VERSION,
+    RunSettings,
+    globalParametersOption,
+    hostOptionValue,
+    parseRunArguments,
+)
 from .Platform import System
 from .QuietMachine import numaNotes
 from .Report import (
@@ -136,7 +142,7 @@ def seeDoctor(settings: RunSettings) -> int:
     config: Any = {}
     wanted = settings.devices
     if settings.configs:
-        _refuseMissing(replace(settings, out="-"))
+        _refuseMissing(replace(settings, out=settings.out or "-"))
         config, unreadable = _readConfig(settings)
         if unreadable:
             raise InputError(unreadable)
@@ -148,7 +154,11 @@ def seeDoctor(settings: RunSettings) -> int:
             tensileRoot=settings.tensileRoot,
             client=settings.client,
             emulate=settings.emulate,
+            out=settings.out,
             wanted=wanted,
+            noList=_whyNoList(settings, config) if settings.configs and wanted is None else "",
+            strict=settings.strict,
+            noWait=settings.noWait,
             pinClocks=bool(_globalParameter(settings, config, "PinClocks")),
         ),
     )
@@ -164,6 +174,7 @@ def run(settings: RunSettings) -> int:
         InputError: refused before anything started.
         RunError: the host could not be started.
     """
+    useAbsoluteLockFolder()
     host = findHost(os.environ, settings.tensileRoot, emulated=settings.emulate > 0)
     notes: List[str] = []
     if host.standIn:
@@ -173,7 +184,7 @@ def run(settings: RunSettings) -> int:
     wanted = _wantedDevices(settings, config)
     if unreadable or wanted is None:
         _say(notes)
-        reason = unreadable or "DeviceList names no device"
+        reason = unreadable or _whyNoList(settings, config)
         return _becomeSerial(settings, host, config, reason)
     scan, selection = _selectDevices(settings, wanted)
     notes += [note for note in scan.notes + selection.notes if note not in notes]
@@ -246,6 +257,20 @@ def _wantedDevices(settings: RunSettings, config: Any) -> Any:
         return parseDeviceListText(text)
     value = _globalParameter(settings, config, "DeviceList")
     return parseDeviceList(value, "DeviceList in %s" % settings.configs[0])
+
+
+def _whyNoList(settings: RunSettings, config: Any) -> str:
+    """Why there are no wanted devices although the config could be read, in a few words."""
+    parameters = config.get("GlobalParameters")
+    given = isinstance(parameters, dict) and "DeviceList" in parameters
+    if given or settings.parameter("DeviceList") is not None:
+        return "DeviceList names no device"
+    places = [("outside GlobalParameters", config), ("in GlobalParameters", parameters)]
+    for where, keys in places:
+        for key in keys if isinstance(keys, dict) else ():
+            if str(key).lower() == "devicelist":
+                return "there is %s %s, which is not GlobalParameters: DeviceList" % (key, where)
+    return "there is no DeviceList in GlobalParameters"
 
 
 def _selectDevices(settings: RunSettings, wanted: Any) -> Tuple[DeviceScan, Selection]:
@@ -422,13 +447,15 @@ def _becomeSerial(
 
 
 def _serialDevice(settings: RunSettings, config: Any) -> str:
-    """The GPU that the host will use."""
-    words = list(settings.hostOptions)
-    for index, word in enumerate(words):
-        if word in ("-d", "--device") and index + 1 < len(words):
-            return words[index + 1]
-        if word.startswith("--device="):
-            return word.partition("=")[2]
+    """The GPU that the host will use.
+
+    As the hosts have it (argUpdatedGlobalParameters in Tensile.py of all generations): a global
+    parameter on the command line beats --device, which beats the config; --device 0 is as none.
+    """
+    given = settings.parameter("Device")
+    option = hostOptionValue(settings.hostOptions, ("-d", "--device"))
+    if given is None and option is not None and option.strip().strip("0"):
+        return option.strip()
     device = _globalParameter(settings, config, "Device")
     return "0" if device is None else str(device)
 

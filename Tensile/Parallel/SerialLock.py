@@ -49,6 +49,8 @@ def lockForSerial(
     number = ordinal.strip()
     chosen = [device for device in scan.devices if str(device.ordinal) == number]
     if not chosen:
+        if not emulate and system.exists("/dev/kfd"):
+            say("device %s is not locked: it cannot be told which GPU that is" % _shown(number))
         return None
     try:
         lock = acquireLock(chosen[0], None, wait, say, system)
@@ -61,3 +63,7 @@ def lockForSerial(
         say(lock.note)
     lock.allowInheritance()
     return lock
+
+
+def _shown(text: str) -> str:
+    return text if len(text) < 20 else text[:20] + "..."

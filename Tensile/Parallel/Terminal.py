@@ -42,9 +42,17 @@ def tell(text: str, stream: Optional[TextIO] = None) -> None:
     """
     stream = sys.stdout if stream is None else stream
     try:
-        print(text, file=stream, flush=True)
+        # In one write, so that lines of several processes do not mix.
+        stream.write(_encodable(text + "\n", stream))
+        stream.flush()
     except (OSError, ValueError):
         silence(stream)
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    """The text as a terminal can show it: what its encoding lacks becomes an escape."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def silence(stream: TextIO) -> None:

@@ -97,6 +97,12 @@ def test_theOption(text, expected):
     assert parseDevicesOption(text) == expected
 
 
+def test_aNumberWithoutEndIsRefused():
+    """Thousands of digits are one line, not a traceback."""
+    with pytest.raises(InputError):
+        parseDevicesOption("1" * 5000)
+
+
 @pytest.mark.parametrize("text", ["", ",", "0,", "a", "0;1", "1.5", "-2", "[0]", "0 1", "\u0661"])
 def test_theOptionRefusesTheRest(text):
     """--devices refuses what it does not know rather than run on fewer devices."""

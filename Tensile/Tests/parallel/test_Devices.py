@@ -379,6 +379,39 @@ def test_partitionsAreSeparateDevices(tmp_path):
     assert len({d.uniqueId for d in bare.devices}) == 8, "each needs a lock of its own"
 
 
+def test_aPartitionHasOneLockHoweverItIsNamed(tmp_path):
+    """By number, by UUID in HIP's list, behind ROCR: the same render node, so the same lock."""
+    for k in range(4):
+        _gpu(tmp_path, k + 1, 128 + k, 0x0C00, version=90402, simds=152, unique=_unique(k))
+    (tmp_path / "dev/kfd").write_text("")
+    uuid = "GPU-" + "3" * 16
+    entry = {"product": "", "pci": "0000:0c:00.0", "architecture": "gfx942", "computeUnits": 38}
+
+    class Third(AnsweringHip):
+        answer = [entry]
+
+    for masks in (
+        {"HIP_VISIBLE_DEVICES": "2"},
+        {"HIP_VISIBLE_DEVICES": uuid},
+        {"ROCR_VISIBLE_DEVICES": "2"},
+        {"ROCR_VISIBLE_DEVICES": uuid, "HIP_VISIBLE_DEVICES": uuid},
+    ):
+        scan = scanDevices(Third(str(tmp_path), masks))
+        assert [device.renderNode for device in scan.devices] == ["/dev/dri/renderD130"], masks
+        assert any("hides device 0, 1, 3 of 4" in note for note in scan.notes), masks
+    # Nobody knows the topology: the number in ROCr's list is all that there is.
+    bare = [Third("/nonexistent", {name: "2"}) for name in NAMES[:2]]
+    assert len({scanDevices(system).devices[0].uniqueId for system in bare}) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbersWithoutEndAreNoNumbers(name, machine):
+    """Thousands of digits end the list like any other number that is out of range."""
+    masks = {name: "1" * 5000}
+    assert scanDevices(NoHip(str(machine), masks)).devices == ()
+    assert scanDevices(System(environment=masks), emulate=4).devices == ()
+
+
 def test_partitionsInThePlaceOfFunctionsAreOneCard(tmp_path):
     """Some kernels number partitions .0 to .7: still one card, with the warning."""
     for k in range(8):

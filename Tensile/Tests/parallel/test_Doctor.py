@@ -5,19 +5,26 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 from conftest import HOST, ROOT
 from Machines import NoHip, addProcess, hipMachine, makeMachine, pciAddress, put
 
+from Tensile.Parallel import Doctor
 from Tensile.Parallel.DeviceList import parseDeviceList
+from Tensile.Parallel.Devices import scanDevices
 from Tensile.Parallel.Doctor import Visit, exitStatus, report, visit
+from Tensile.Parallel.Locks import acquireLock
 from Tensile.Parallel.Platform import ProgramResult
 
 pytestmark = pytest.mark.unit
 
 DOCS = ROOT / "docs" / "troubleshooting.md"
+QUICK = ROOT / "Tensile" / "Tests" / "parallel" / "configs" / "quick.yaml"
+TREE = ("--tensile-root", HOST / "tensilelite")
 
 
 def _quiet(system):
@@ -131,7 +138,7 @@ def test_theBusyDeviceIsNoted(tmp_path):
     lines, status = _lines(*_oneBusy(tmp_path))
     crosses = [line for line in lines if line.startswith("\u2717")]
     assert len(crosses) == 1 and "device 3" in crosses[0] and "process 4711" in crosses[0]
-    assert status == 0 and lines[-1] == "A run can start."
+    assert status == 0 and lines[-1].startswith("A run can start")
 
 
 def test_theVariableThatHidesIsNamed(tmp_path):
@@ -240,3 +247,153 @@ def test_itLeavesNothingBehind(runScript, tmp_path):
     tree = ["--tensile-root", HOST / "tensilelite"]
     runScript("TensileParallel", "--doctor", "--emulate", 2, *tree, cwd=tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def _say(system, asked, tree=HOST / "tensilelite"):
+    findings = visit(system, replace(asked, tensileRoot=str(tree)))
+    return findings, exitStatus(findings)
+
+
+def _one(findings, words):
+    (found,) = [finding for finding in findings if words in finding.text]
+    return found
+
+
+def test_aDriverThatMayNotBeOpenedIsFatalByItself(tmp_path):
+    """Where the runtime sees devices all the same, /dev/kfd decides: no client could open it."""
+    makeMachine(tmp_path, 1)
+
+    class Closed(_quiet(hipMachine([0]))):
+        def canAccess(self, path):
+            return path != "/dev/kfd"
+
+    for groups, words in (
+        (frozenset({"users"}), "not in the group render"),
+        (frozenset({"render"}), ""),
+    ):
+        Closed.groups = lambda self, groups=groups: groups
+        findings, status = _say(Closed(str(tmp_path), {"PATH": _programs(tmp_path)}), Visit())
+        found = _one(findings, "/dev/kfd may not be opened")
+        assert status == 1 and ("not in the group" in found.text) == bool(words)
+
+
+def test_devicesWithoutADriverFileAreNoFault(tmp_path):
+    """As on WSL: the runtime has found devices, so a run can start."""
+    system = _quiet(hipMachine([0, 1]))(str(tmp_path), {"PATH": _programs(tmp_path)})
+    findings, status = _say(system, Visit())
+    assert status == 0 and _one(findings, "there is no /dev/kfd").ok
+
+
+def test_aMissingRuntimeIsACross(tmp_path):
+    """The kernel knows the devices, but a client needs the runtime."""
+    makeMachine(tmp_path, 2)
+    findings, status = _say(_quiet(NoHip)(str(tmp_path), {"PATH": _programs(tmp_path)}), Visit())
+    assert not _one(findings, "libamdhip64.so is not installed").ok and status == 0
+    assert "worth a look" in report(findings, "utf-8")[-1]
+
+
+@pytest.mark.parametrize("noWait", [False, True])
+def test_heldDevicesAreCrosses(noWait, tmp_path, monkeypatch):
+    """A device that another run has is named with the run; --no-wait could not start."""
+    locks = tmp_path / "locks"
+    locks.mkdir(mode=0o700)
+    environment = {"PATH": _programs(tmp_path), "TENSILE_PARALLEL_LOCK_DIR": str(locks)}
+    system = NoHip(str(tmp_path), environment)
+    asked = Visit(emulate=2, noWait=noWait)
+    assert _one(_say(system, asked)[0], "locks:").ok
+    device = scanDevices(system, 2).devices[1]
+    with acquireLock(device, None, False, print, NoHip("/", environment)):
+        findings, status = _say(system, asked)
+    found = _one(findings, "locks: another run has device 1")
+    assert not found.ok and "pid %d" % os.getpid() in found.text and status == int(noWait)
+
+
+def test_aLockFolderThatOthersCanWriteIsFatal(tmp_path):
+    """A run would refuse it."""
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    locks.chmod(0o777)
+    environment = {"PATH": _programs(tmp_path), "TENSILE_PARALLEL_LOCK_DIR": str(locks)}
+    findings, status = _say(NoHip(str(tmp_path), environment), Visit(emulate=2))
+    assert "can be written by others" in _one(findings, "locks:").text and status == 1
+
+
+def test_numaBalancingIsACross(tmp_path):
+    """What makes times jump is worth a look."""
+    system, asked = _oneBusy(tmp_path)
+    put(tmp_path, "proc/sys/kernel/numa_balancing", "1\n")
+    assert not _one(_say(system, asked)[0], "NUMA balancing").ok
+
+
+def test_mixedArchitectures(tmp_path):
+    """A list that mixes them could not start; no list at all is only told of."""
+    makeMachine(tmp_path, 1)
+    makeMachine(tmp_path, 1, first=1, kind=("gfx942", 90402, 304, "AMD Instinct MI300X"))
+    system = NoHip(str(tmp_path), {"PATH": _programs(tmp_path)})
+    findings, status = _say(system, Visit(wanted=(0, 1)))
+    assert status == 1 and not _one(findings, "mixes architectures").ok
+    findings, status = _say(system, Visit())
+    assert status == 0 and not _one(findings, "mixes architectures").ok
+
+
+def test_aMaskThatEndsEarlyIsACross(tmp_path):
+    """`0, 1` is device 0 alone: most likely two were meant."""
+    makeMachine(tmp_path, 2)
+    environment = {"PATH": _programs(tmp_path), "HIP_VISIBLE_DEVICES": "0, 1"}
+    findings, _ = _say(NoHip(str(tmp_path), environment), Visit())
+    assert not _one(findings, "ends before the token").ok
+
+
+def test_aMissingModuleIsFatal(tmp_path, monkeypatch):
+    """A run needs joblib, msgpack and PyYAML in this very Python."""
+    versions = {"python": "3.9", "joblib": None, "msgpack": "1", "PyYAML": "6", "loky": None}
+    monkeypatch.setattr(Doctor, "installedVersions", lambda: dict(versions))
+    findings, status = _say(_oneBusy(tmp_path)[0], Visit())
+    assert (
+        status == 1 and "has no joblib" in findings[0].text and "pip install" in findings[0].advice
+    )
+
+
+def test_aToolThatContradictsIsACross(tmp_path):
+    """amd-smi lists one GPU less, and no mask explains it."""
+    system, asked = _oneBusy(tmp_path)
+    _programs(tmp_path, amd_smi=_amdSmi(7))
+    crosses = [f for f in _say(system, asked)[0] if f.text.startswith("cross-check") and not f.ok]
+    assert crosses
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("GlobalParameters: {}\nDeviceList: [0]\n", "outside GlobalParameters"),
+        ("GlobalParameters: {devicelist: [0]}\n", "devicelist in GlobalParameters"),
+        ("GlobalParameters: {DeviceList: []}\n", "names no device"),
+        ("GlobalParameters: 3\n", "no DeviceList in GlobalParameters"),
+    ],
+)
+def test_aConfigWithoutAListWouldBeSerial(text, words, runScript, tmp_path):
+    """The doctor and the run agree that it is serial, and say why."""
+    config = put(tmp_path, "c.yaml", text)
+    done = runScript(*("TensileParallel", "--doctor", config, "--emulate", 2), *TREE)
+    assert done.returncode == 1 and words in done.stdout
+    done = runScript(*("TensileParallel", config, tmp_path / "out", "--emulate", 2), *TREE)
+    assert words in done.stderr and "serial Tensile" in done.stderr
+
+
+def test_whatARunRefusesTheDoctorRefuses(runScript, tmp_path):
+    """--strict with a device that is missing; an output path that Tensile's shell takes apart."""
+    for arguments in (["--devices", "0,9", "--strict"], [QUICK, tmp_path / "sp ace"]):
+        done = runScript(*("TensileParallel", "--doctor", "--emulate", 2, *arguments), *TREE)
+        assert done.returncode == 1, done.stdout
+
+
+def test_oddTextReachesAnAsciiTerminal(runScript, tmp_path):
+    """A host's folder with other letters is shown as escapes, to the last line."""
+    tree = tmp_path / "\u00fcn\u00ef"
+    shutil.copytree(HOST, tree)
+    environment = {"PYTHONIOENCODING": "ascii", "HIP_VISIBLE_DEVICES": "0,\x1b[31m"}
+    arguments = ("--doctor", "--emulate", 2, "--tensile-root", tree / "tensilelite")
+    done = runScript("TensileParallel", *arguments, environment=environment)
+    assert done.stdout.splitlines()[-1].startswith("A "), done.stdout
+    assert "\\xfcn\\xef" in done.stdout
+    assert "\x1b" not in done.stdout

@@ -478,6 +478,45 @@ def test_withNoWaitTheParallelClientGivesUp(recorded, record, keep, holders, tmp
     assert words in output.splitlines()[-1] and not eventsIn(record)
 
 
+@pytest.mark.parametrize("options, status", [([], 0), (["--strict"], 1)])
+def test_aDeviceThatWasHeldToTheEndIsReported(recorded, holders, runScript, options, status):
+    """It has measured nothing: said with its holder, and a lost device to --strict."""
+    step = recorded("tensilelite-2024/full")
+    holder, _ = holders(lockFolder(), number=1)
+    done = runScript("TensileParallelClient", "--config-file", step.ini, "--emulate", 2, *options)
+    assert done.returncode == status
+    words = "device 1 was in use by process %d" % holder.pid
+    assert words in done.stdout
+    report = json.loads((Path(str(step.results) + ".parallel") / "step.json").read_text())
+    assert report["devicesLost"] == [1] and any(words in note for note in report["notes"])
+
+
+def test_aRelativeLockFolderIsOneForAll(runScript, tmp_path):
+    """Programs of a run have different current folders: one folder, where the user meant it."""
+    done = runScript(
+        *("TensileParallel", HERE / "configs" / "quick.yaml", tmp_path / "out", "--emulate", 2),
+        *("--tensile-root", HERE / "host" / "tensilelite"),
+        environment={"TENSILE_PARALLEL_LOCK_DIR": "my locks"},
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [path.parent for path in tmp_path.rglob("my locks")] == [tmp_path]
+
+
+def test_aLockFolderThatOthersCanWriteIsRefusedAtOnce(runScript, tmp_path):
+    """Before Tensile makes kernels: exit 2 and one line."""
+    locks = tmp_path / "locks of all"
+    locks.mkdir()
+    locks.chmod(0o777)
+    done = runScript(
+        *("TensileParallel", HERE / "configs" / "quick.yaml", tmp_path / "out", "--emulate", 2),
+        *("--tensile-root", HERE / "host" / "tensilelite"),
+        environment={"TENSILE_PARALLEL_LOCK_DIR": str(locks)},
+    )
+    assert done.returncode == 2 and "can be written by others" in done.stderr
+    assert not (tmp_path / "out" / "merged_output").exists()
+
+
 def test_aDeviceThatIsTakenLaterIsSetAside(
     hostThat, recorded, record, serial, keep, holders, tmp_path
 ):

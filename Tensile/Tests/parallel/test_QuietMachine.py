@@ -38,7 +38,15 @@ def test_threadsDoNotMultiply():
 
 def test_whatTheUserHasSetStays():
     """OMP_NUM_THREADS of the user's environment is not overruled."""
-    assert "OMP_NUM_THREADS" not in threadSettings({"OMP_NUM_THREADS": "64"}, 128, 8)
+    for name in THREAD_VARIABLES:
+        assert threadSettings({name: "64"}, 128, 8) == {}
+
+
+def test_overlappingSlotsShareTheirProcessors(tmp_path):
+    """Sets that overlap without being equal are not counted twice."""
+    system, devices = _machine(tmp_path, ["0-7\n", "0-15\n"])
+    found, _ = surroundings(system, devices, affinity=True)
+    assert sum(int(found[n].variables["OMP_NUM_THREADS"]) for n in range(2)) <= 16
 
 
 def _machine(tmp_path, lists):

@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from Tensile.Parallel import Run
 from Tensile.Parallel.Journal import readJournal
+from Tensile.Parallel.ParseArguments import parseRunArguments
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -365,6 +367,27 @@ def testTheHostGetsTheUsersOptions(recordingHost, config, tmp_path):
     ]
     assert devices == "2"
     assert "PinClocks" in result.stderr and "Device is overruled" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "line, inConfig, device",
+    [
+        ("", None, "0"),
+        ("", 2, "2"),
+        ("-d2", None, "2"),
+        ("-d=2", None, "2"),
+        ("--devic 2", None, "2"),
+        ("--device=2", 1, "2"),
+        ("-d 0", 2, "2"),
+        ("-d 1 --global-parameters Device=2", None, "2"),
+        ("-d 2 --global-parameters Device=0", 1, "0"),
+    ],
+)
+def testTheSerialDeviceIsTheHosts(line, inConfig, device):
+    """Global parameters on the command line, --device but for 0, the config: as in the hosts."""
+    settings = parseRunArguments(["c.yaml", "out", *line.split()])
+    config = {} if inConfig is None else {"GlobalParameters": {"Device": inConfig}}
+    assert Run._serialDevice(settings, config) == device
 
 
 @pytest.mark.parametrize("name", ["a b", "a\tb", "a\nb", "a$HOME", "a'b", "a&b"])

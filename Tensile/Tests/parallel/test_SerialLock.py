@@ -158,6 +158,7 @@ def twoGpus(tmp_path):
     for number, (simds, minor) in enumerate(((0, 0), (416, 128), (416, 129))):
         (nodes / str(number)).mkdir(parents=True)
         content = text % (simds, number << 8) + "drm_render_minor %d\n" % minor
+        content += "unique_id %d\n" % number
         (nodes / str(number) / "properties").write_text(content)
         if minor:
             (tmp_path / "dev/dri").mkdir(parents=True, exist_ok=True)
@@ -197,6 +198,19 @@ def test_aScanThatIsThereIsUsed(twoGpus):
     lock = lockForSerial("0", scan, 0, False, print, NoHip(str(twoGpus), {}))
     assert lock.path == "/dev/dri/renderD129"
     lock.release()
+
+
+def test_aDeviceNamedByUuidIsLockedToo(twoGpus):
+    """HIP's own mask may hold UUIDs; what cannot be told is said."""
+    said = []
+    environment = {"HIP_VISIBLE_DEVICES": "GPU-" + "0" * 15 + "2"}
+    lock = lockForSerial("0", None, 0, False, said.append, System(str(twoGpus), environment))
+    assert lock is not None and lock.path.endswith("renderD129") and not said
+    lock.release()
+    environment = {"HIP_VISIBLE_DEVICES": "GPU-ffff"}
+    system = System(str(twoGpus), environment)
+    assert lockForSerial("0", None, 0, False, said.append, system) is None
+    assert len(said) == 1 and "not locked" in said[0]
 
 
 def test_aMachineWithNothingLocksNothing(tmp_path):
