@@ -390,9 +390,19 @@ def globalParametersOption(
 
 
 def hostOptionValue(hostOptions: Sequence[str], names: Sequence[str]) -> Optional[str]:
-    """The last value that the host's options give to one of the names; None where none does."""
-    words = _splitWords(hostOptions, {}, HOST_OPTIONS)
-    values = [word.values[-1] for word in words if word.option in names and word.values]
+    """The last value that the host's options give to one of the names; None where none does.
+
+    An abbreviation that is one in some hosts only counts as well.
+    """
+    words = _splitWords(hostOptions, {}, HOST_OPTIONS, unknownArity=1)
+
+    def isMeant(option: str) -> bool:
+        return option in names or any(
+            len(option) > 4 and option not in HOST_OPTIONS and name.startswith(option)
+            for name in names
+        )
+
+    values = [word.values[-1] for word in words if word.values and isMeant(word.option)]
     return values[-1] if values else None
 
 
