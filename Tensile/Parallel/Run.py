@@ -55,7 +55,12 @@ from .HostArchitecture import Telling, tellArchitecture
 from .HostRun import HostEnd, runHost, timeStamp
 from .Locks import LOCKS_FOLDER, lookAtLocks
 from .Neighbours import busyNotes
-from .ParseArguments import SETTINGS_VERSION, RunSettings, globalParametersOption, parseRunArguments
+from .ParseArguments import (
+    SETTINGS_VERSION,
+    RunSettings,
+    globalParametersOption,
+    parseRunArguments,
+)
 from .Platform import System
 from .QuietMachine import numaNotes
 from .Report import (
