@@ -24,7 +24,18 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from .Devices import FROM_EMULATION, DeviceScan, KfdNode, baseArchitecture, readTopology
 from .Masks import ROCR, hipMask

@@ -15,7 +15,13 @@ from typing import Dict, List, Optional, Set, Tuple
 from .ClientConfig import readClientConfig
 from .ClientOutput import PairLine, readPairs
 from .Errors import TensileParallelError
-from .Results import ShardCheck, checkShard, makeHeader, problemPrefix, writeShardFromPairs
+from .Results import (
+    ShardCheck,
+    checkShard,
+    makeHeader,
+    problemPrefix,
+    writeShardFromPairs,
+)
 from .Types import (
     CRASHED,
     FAILED,

@@ -13,7 +13,17 @@ import platform
 import statistics
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Collection, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Collection,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from . import __version__
 from .Files import replaceJson

@@ -30,7 +30,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Collection, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import (
+    Collection,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
 
 from .Cost import Cost
 from .Types import Piece, Unit

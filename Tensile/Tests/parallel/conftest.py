@@ -59,7 +59,11 @@ for entry in (str(HERE), str(_first)):
 
 
 def pytest_addoption(parser):
-    """--tensile-root TREE, several times: real hosts for the tests that take one."""
+    """--tensile-root TREE, several times: real hosts for the tests that take one.
+
+    In a host's tree, `pytest Tensile/Tests` finds this file too late for options: who asks for one
+    names its default again.
+    """
     parser.addoption(
         "--tensile-root",
         action="append",

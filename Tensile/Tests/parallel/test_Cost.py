@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Tensile.Parallel.ClientConfig import readClientConfig
-from Tensile.Parallel.Cost import DEFAULT_START_SECONDS, PACE_LIMIT, WATCHED_SIZES, Cost, Part
+from Tensile.Parallel.Cost import (
+    DEFAULT_START_SECONDS,
+    PACE_LIMIT,
+    WATCHED_SIZES,
+    Cost,
+    Part,
+)
 
 pytestmark = pytest.mark.unit
 

@@ -33,7 +33,7 @@ DEVICES = 3
 
 def pytest_generate_tests(metafunc):
     """One test for every few kills that were asked for."""
-    count = -(-metafunc.config.getoption("--kills") // KILLS_PER_RUN)
+    count = -(-metafunc.config.getoption("--kills", default=8) // KILLS_PER_RUN)
     metafunc.parametrize("seed", range(count))
 
 

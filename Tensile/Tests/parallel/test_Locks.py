@@ -16,7 +16,13 @@ from conftest import HOLDER
 from Processes import waitFor
 
 from Tensile.Parallel.Errors import RunError
-from Tensile.Parallel.Locks import DeviceInUse, acquireLock, acquireLocks, lockHolder, lookAtLocks
+from Tensile.Parallel.Locks import (
+    DeviceInUse,
+    acquireLock,
+    acquireLocks,
+    lockHolder,
+    lookAtLocks,
+)
 from Tensile.Parallel.Platform import System
 from Tensile.Parallel.Types import Device
 

@@ -48,7 +48,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
 def pytest_generate_tests(metafunc):
     """One test for every round that was asked for."""
     if "seed" in metafunc.fixturenames:
-        metafunc.parametrize("seed", range(metafunc.config.getoption("--rounds")))
+        metafunc.parametrize("seed", range(metafunc.config.getoption("--rounds", default=2)))
 
 
 class Run(Marked):

@@ -14,7 +14,12 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from FakeHip import FakeHipUnavailable, buildFakeClient, buildFakeHip, fakeHipEnvironment
+from FakeHip import (
+    FakeHipUnavailable,
+    buildFakeClient,
+    buildFakeHip,
+    fakeHipEnvironment,
+)
 from joblib.externals.loky import ProcessPoolExecutor
 
 from Tensile.Parallel.Errors import RunError

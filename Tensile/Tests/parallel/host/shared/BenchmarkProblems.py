@@ -11,7 +11,15 @@ import time
 from . import ClientExecutable, Generation, LibraryIO
 from .BenchmarkStructs import BenchmarkStep
 from .ClientWriter import runClient, writeClientConfigIni, writeLibrary
-from .Common import HR, globalParameters, print1, print2, printExit, printWarning, startTime
+from .Common import (
+    HR,
+    globalParameters,
+    print1,
+    print2,
+    printExit,
+    printWarning,
+    startTime,
+)
 from .SolutionStructs import ProblemType, Solution
 from .WorkingPath import ensurePath, popWorkingPath, pushWorkingPath
 

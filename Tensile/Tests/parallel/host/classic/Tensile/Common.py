@@ -15,7 +15,13 @@ from typing import Optional
 
 from . import Parallel, __version__
 from .CommonParameters import sharedParameters
-from .Toolchain import detectIsas, isaToGfx, locateExecutable, rocmPath, versionIsCompatible
+from .Toolchain import (
+    detectIsas,
+    isaToGfx,
+    locateExecutable,
+    rocmPath,
+    versionIsCompatible,
+)
 
 startTime = time.time()
 

@@ -8,7 +8,11 @@ import os
 import sys
 
 from . import ClientExecutable, Steps
-from .Common import assignGlobalParameters, globalParameters, restoreDefaultGlobalParameters
+from .Common import (
+    assignGlobalParameters,
+    globalParameters,
+    restoreDefaultGlobalParameters,
+)
 from .Toolchain import gfxToIsa
 from .WorkingPath import ensurePath
 

@@ -13,7 +13,13 @@ from copy import deepcopy
 
 from . import Parallel, __version__
 from .CommonParameters import sharedParameters
-from .Toolchain import detectIsas, isaToGfx, locateExecutable, rocmPath, versionIsCompatible
+from .Toolchain import (
+    detectIsas,
+    isaToGfx,
+    locateExecutable,
+    rocmPath,
+    versionIsCompatible,
+)
 
 startTime = time.time()
 

@@ -8,7 +8,11 @@ import os
 import sys
 
 from . import Steps
-from .Common import assignGlobalParameters, globalParameters, restoreDefaultGlobalParameters
+from .Common import (
+    assignGlobalParameters,
+    globalParameters,
+    restoreDefaultGlobalParameters,
+)
 from .WorkingPath import ensurePath
 
 
