@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The commands of an installed package: what `TensileParallel` and the others in bin/ start.
 
-They stand outside the package `Tensile` because that name may belong to another Tensile: one on
-PYTHONPATH, say, which comes before an installed package and has no Tensile.Parallel. So the first
-thing to do is to make ours win.
+They stand outside the package `Tensile` because that name belongs to a host, one on PYTHONPATH,
+say, or an installed one, which has no Tensile.Parallel of ours. So the first thing to do is to make
+ours win. Where somebody else imports `Tensile`, ours never does: see `helpImport`.
 """
 
 import os
@@ -13,6 +13,7 @@ import sys
 def runTensileParallel():
     """The command TensileParallel."""
     _useOurPackage()
+    _requireModules()
     from Tensile.Parallel.Run import main
 
     return main()
@@ -21,6 +22,7 @@ def runTensileParallel():
 def runTensileParallelClient():
     """The command TensileParallelClient."""
     _useOurPackage()
+    _requireModules()
     from Tensile.Parallel.ParallelClient import main
 
     return main()
@@ -34,13 +36,69 @@ def runTensileEmulatedClient():
     return main()
 
 
+def helpImport():
+    """Let `import Tensile.Parallel` and `python -m Tensile.Parallel` work where no host is found.
+
+    Called by tensile-parallel.pth in every Python of the environment, so it does next to nothing.
+    """
+    sys.meta_path.append(LastResort())
+
+
+class LastResort:
+    """Finds our package when no Tensile that Python itself can find has a `Parallel`.
+
+    It is asked last, so it hides no host. And it steps aside: the scripts in a tree's bin/ say
+    `from Tensile import Tensile`, and only where that fails put their tree on the path and say it
+    again. The first attempt finds our package, and that must not be what the second one finds.
+    """
+
+    def __init__(self):
+        self._given = None
+
+    def find_spec(self, name, path=None, target=None):
+        """The import system's question: where is the module `name`? None: not here."""
+        if not name.startswith("Tensile"):
+            return None
+        # Not at the top: every Python of the environment loads this file, few get here.
+        from importlib.machinery import PathFinder
+
+        if name == "Tensile":
+            self._given = PathFinder.find_spec(name, [_aloneFolder()])
+            return self._given
+        if name == "Tensile.Parallel":
+            return PathFinder.find_spec(name, [os.path.join(_root(), "Tensile")])
+        package, _, module = name.partition(".")
+        spec = getattr(sys.modules.get(package), "__spec__", None)
+        if spec is not None and spec is self._given and "." not in module:
+            del sys.modules[package]
+        return None
+
+
 def _useOurPackage():
-    """Make `import Tensile.Parallel` find the one beside this file.
+    """Make `import Tensile.Parallel` find the one that belongs to this file.
 
     Workers are given this process's path, so it holds for them as well.
     """
-    root = os.path.dirname(os.path.abspath(__file__))
-    inHost = os.path.isfile(os.path.join(root, "Tensile", "__init__.py"))
-    first = root if inHost else os.path.join(root, "Tensile", "Parallel", "Alone")
+    inHost = os.path.isfile(os.path.join(_root(), "Tensile", "__init__.py"))
+    first = _root() if inHost else _aloneFolder()
     if first not in sys.path[:1]:
         sys.path.insert(0, first)
+
+
+def _requireModules():
+    """End with one line where this Python lacks a module (installed with --no-deps, say)."""
+    from Tensile.Parallel.Requirements import requireModules
+
+    requireModules()
+
+
+def _root():
+    """The folder that holds our Tensile/: the installed one, or this checkout."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    installed = os.path.join(here, "TensileParallelFiles")
+    return installed if os.path.isdir(installed) else here
+
+
+def _aloneFolder():
+    """The folder to import from where `Tensile` shall be our package alone."""
+    return os.path.join(_root(), "Tensile", "Parallel", "Alone")

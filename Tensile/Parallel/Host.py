@@ -137,8 +137,7 @@ def serialCommand(
     """The host's own command and its environment.
 
     Its script takes whichever Tensile Python finds first, so the tree goes to the front of
-    PYTHONPATH: what runs is the tree that was found. (Where this package is installed by pip, it
-    would otherwise hide the tree from the tree's own script.)
+    PYTHONPATH: what runs is the tree that was found, and not an installed one.
     """
     inherited = environment.get("PYTHONPATH")
     path = host.tree if not inherited else host.tree + os.pathsep + inherited

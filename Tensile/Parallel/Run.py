@@ -20,7 +20,6 @@ import time
 import uuid
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 
@@ -362,20 +361,6 @@ def _refuseUnsafePaths(settings: RunSettings, places: Places) -> None:
         )
 
 
-def _requireModules() -> None:
-    """Says what this Python lacks before the host starts, not from inside it.
-
-    Raises:
-        InputError: a module is not installed.
-    """
-    missing = [name for name in ("joblib", "msgpack", "yaml") if find_spec(name) is None]
-    if missing:
-        raise InputError(
-            "%s has no %s: pip install 'joblib>=1.4' msgpack PyYAML"
-            % (sys.executable, ", ".join(missing))
-        )
-
-
 def _nameOf(letter: str) -> str:
     return {" ": "a space", "\t": "a tab", "\n": "a newline"}.get(letter, "a %s" % letter)
 
@@ -487,7 +472,6 @@ def _runParallel(
 ) -> int:
     """Write what the parallel client needs, run the host, report."""
     started = time.time()
-    _requireModules()
     try:
         os.makedirs(places.outputs, exist_ok=True)
         open(places.log, "ab").close()

@@ -3,7 +3,10 @@
 
 import sys
 
-from .Run import main
+from .Requirements import requireModules
 
 if __name__ == "__main__":
+    requireModules()
+    from .Run import main
+
     sys.exit(main(sys.argv[1:]))

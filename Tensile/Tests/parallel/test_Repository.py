@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import venv
 import zipfile
 from configparser import ConfigParser
 
@@ -37,9 +38,22 @@ ORDER = """
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
     Neighbours QuietMachine SerialLock Locks CrossCheck Devices Masks Platform Files Terminal
-    Types Errors __init__
+    Requirements Types Errors __init__
     HostBootstrap
 """.split()
+
+# What the scripts in a host's bin/ do, after somebody has imported our package.
+LATE_HOST = """
+import sys
+import Tensile.Parallel
+assert "TensileParallelFiles" in Tensile.Parallel.__file__
+try:
+    from Tensile import Tensile
+except ImportError:
+    sys.path.append(sys.argv[1])
+    from Tensile import Tensile
+print(Tensile.__file__)
+"""
 
 # In a host's tree there are our folders, but not the rest of this repository.
 ownCheckout = pytest.mark.skipif(
@@ -223,7 +237,7 @@ def test_readmeCommandsCanBeRun():
     readme = (ROOT / "README.md").read_text("utf-8")
     for name in ("tools/demo", "tools/test"):
         assert re.search(r"^    %s$" % name, readme, re.MULTILINE), name
-    for name in ("tools/demo", "tools/test", "tools/lint", ".ci/run"):
+    for name in ("tools/demo", "tools/test", "tools/lint", "tools/packages", ".ci/run"):
         path = ROOT / name
         assert os.access(path, os.X_OK), name
         shell = path.read_text("utf-8").split("\n")[0].lstrip("#!").split()
@@ -366,6 +380,94 @@ def test_anInstalledTensileStillWorks(packages, tmp_path):
     )
     assert done.returncode == 0, done.stdout
     assert list((tmp_path / "out" / "3_LibraryLogic").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def environment(packages, tmp_path_factory):
+    """A virtual environment with the wheel in it (and what else the tests' own Python has)."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    with zipfile.ZipFile(packages[0]) as archive:
+        archive.extractall(site)
+    # Last, so that the wheel's own file of this kind is executed before.
+    (site / "zz.pth").write_text("\n".join(e for e in sys.path if e.endswith("-packages")))
+    return folder
+
+
+def _python(environment, *arguments, cwd, **variables):
+    """What the environment's Python prints, from an empty folder."""
+    done = subprocess.run(
+        [str(environment / "bin" / "python"), *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    return done.returncode, done.stdout
+
+
+@ownCheckout
+@needsSetuptools
+@pytest.mark.parametrize("name", ["tensilelite", "classic"])
+def test_hostsAreUntouchedByAnInstalledPackage(environment, tmp_path, name):
+    """Where this is installed, a tree's own scripts find their tree, by no more than their place;
+    its Tensile.Parallel is its own; and both hold for a tree on PYTHONPATH."""
+    tree = HOST / name
+    script = tree / "Tensile" / "bin" / "Tensile"
+    assert "sys.path.append" in script.read_text("utf-8")
+    status, output = _python(environment, script, "--version", cwd=tmp_path)
+    assert (status, "ImportError" in output) == (0, False), output
+    code = "from Tensile.Parallel import ParallelMap as f; print(f.__code__.co_filename)"
+    status, output = _python(environment, "-c", code, cwd=tmp_path, PYTHONPATH=str(tree))
+    assert output.strip() == str(tree / "Tensile" / "Parallel.py")
+    status, output = _python(environment, script, "--version", cwd=tmp_path, PYTHONPATH=str(tree))
+    assert status == 0, output
+
+
+@ownCheckout
+@needsSetuptools
+def test_anInstalledPackageCanBeImported(environment, tmp_path):
+    """Where there is no host, Tensile.Parallel is ours, for `import` and for `python -m`; and it
+    steps aside for a tree that comes to the path later, which goes on with its own modules."""
+    status, output = _python(environment, "-m", "Tensile.Parallel", "--version", cwd=tmp_path)
+    assert status == 0 and re.match(r"TensileParallel \d.*\nno host: ", output), output
+    status, output = _python(environment, "-c", LATE_HOST, HOST / "classic", cwd=tmp_path)
+    assert output.strip() == str(HOST / "classic" / "Tensile" / "Tensile.py")
+
+
+@ownCheckout
+@needsSetuptools
+def test_versionsOfAnInstalledPackageAndItsHost(environment, tmp_path):
+    """Installed beside a tree that lies elsewhere: --version says both, by TENSILE_ROOT."""
+    arguments = ["-m", "Tensile.Parallel", "--version"]
+    variables = {"TENSILE_ROOT": str(HOST / "classic")}
+    status, output = _python(environment, *arguments, cwd=tmp_path, **variables)
+    text = "host: stand-in for classic Tensile 4.44.0 in %s (TENSILE_ROOT)" % (HOST / "classic")
+    assert (status, output.splitlines()[1]) == (0, text)
+
+
+@ownCheckout
+@needsSetuptools
+def test_missingModulesAreOneLine(packages, tmp_path):
+    """On a Python without joblib, msgpack and PyYAML a command says so in one line, status 2."""
+    _install(packages[0], tmp_path / "site")
+    code = "import sys; sys.path.append(%r); import TensileParallelCommands as commands\n"
+    code += "sys.exit(commands.runTensileParallel())"
+    scripts = [["-c", code % str(tmp_path / "site")]]
+    scripts += [[str(ROOT / "Tensile" / "bin" / name)] for name in SCRIPTS[:2]]
+    for script in scripts:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", *script, "--version"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert done.returncode == 2
+        assert re.fullmatch(r"TensileParallel: error: .* has no joblib, .*\n", done.stdout)
 
 
 @ownCheckout

@@ -139,6 +139,21 @@ def testImportOfThePackageIsLight(overlaid):
 
 
 @pytest.mark.unit
+def testHandingOnLoadsNoModuleOfOurs(overlaid):
+    """Asked for a name of the hidden module, the package loads that module and what it imports
+    itself, and none of ours."""
+    code = """
+        import sys
+        import concurrent.futures, importlib.util, itertools, multiprocessing, joblib
+        import Tensile
+        before = set(sys.modules)
+        from Tensile.Parallel import CPUThreadCount, ParallelMap
+        print(sorted(name for name in set(sys.modules) - before))
+        """
+    assert runPython(overlaid, code).strip() == "['Tensile.Parallel']"
+
+
+@pytest.mark.unit
 def testNamesThatNobodyHasAreAttributeErrors(overlaid):
     """A misspelt name is an AttributeError, an import of it an ImportError; modules import."""
     output = runPython(
