@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
+from typing import Counter as CounterOf
 from typing import Dict, Sequence, Tuple
 
 from .ClientOutput import parsePairLine
@@ -30,8 +32,9 @@ def writeClientLog(
         last: (problem, solution) of the step's last pair.
     """
     header = b""
-    lines: Dict[Tuple[int, int, int], bytes] = {}
+    lines: Dict[Tuple[int, int, int, int], bytes] = {}
     for source, offset in dict.fromkeys(sources):
+        seen: CounterOf[Tuple[int, int, int]] = Counter()
         with open(source, "rb") as handle:
             for line in handle:
                 if line.startswith(_HEADER):
@@ -49,7 +52,10 @@ def writeClientLog(
                     last[1],
                 )
                 text = _PROGRESS.sub(progress, line, count=1)
-                lines[pair.run, problem, pair.solution] = text
+                # Values of icache-flush-args repeat the list under the same numbers.
+                pairAt = (pair.run, problem, pair.solution)
+                lines[pair.run, seen[pairAt], problem, pair.solution] = text
+                seen[pairAt] += 1
     with open(path, "ab" if append else "wb") as handle:
         handle.write(header)
         handle.writelines(lines[at] for at in sorted(lines))

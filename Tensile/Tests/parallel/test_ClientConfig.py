@@ -312,17 +312,18 @@ def test_firstConfigFileWins():
 @pytest.mark.parametrize(
     "lines, argv, word",
     [
-        (["best-solution=1"], "", "best-solution"),
-        ([], "--best-solution 1", "best-solution"),
-        (["best-solution=1"], "--best-solution 0", None),
-        (["library-update-file=u.yaml"], "", "library-update-file"),
-        (["library-update-file="], "", None),
-        (["icache-flush-args=0", "icache-flush-args=1"], "", "icache"),
-        (["icache-flush-args=1"], "", None),
+        (["best-solution=1"], "", None),
+        (["num-benchmarks=2"], "--best-solution 1", "best-solution"),
+        (["best-solution=1", "num-benchmarks=2"], "--best-solution 0", None),
+        (["library-update-file=u.yaml"], "", None),
+        (["library-update-file=u.yaml", "num-benchmarks=2"], "", "in every pass"),
+        (["library-update-file=u.yaml", "performance-metric=CUEfficiency"], "", "GFlops"),
+        (["library-update-file=", "num-benchmarks=2"], "", None),
+        (["icache-flush-args=0", "icache-flush-args=1"], "", None),
+        (["icache-flush-args=0", "icache-flush-args=1", "best-solution=1"], "", "best-solution"),
         (["grouped-gemm=1"], "", "grouped"),
         (["dump-tensors=1"], "", "dump-tensors"),
-        ([], "--config-file a --config-file b", "config-file"),
-        ([], "--config-file a", None),
+        ([], "--config-file a --config-file b", None),
     ],
 )
 def test_whatMustGoWhole(lines, argv, word):

@@ -33,7 +33,8 @@ ORDER = """
     History StepReport StepFolder HangLimit Step Loop Worker Guard
     HostRun Doctor Toolchain HostArchitecture Host Report DeviceConfigs ParseArguments DeviceList
     Contest Baseline Schedule Cost WarmUp
-    Outcomes ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
+    Outcomes BestSolution LibraryUpdate
+    ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
     Neighbours QuietMachine SerialLock Locks CrossCheck Devices Masks Platform Files Terminal
