@@ -76,7 +76,8 @@ def writeDeviceConfigs(
     Returns:
         The paths written; empty, with a warning in the log, where the config cannot be read.
     """
-    steps = sorted(steps, key=lambda step: step.get("started") or 0)
+    steps = [step for step in steps if not step.get("bestSolution")]  # no group of the config
+    steps.sort(key=lambda step: step.get("started") or 0)
     try:
         whole = readConfig(config, sizesFile, alternateFormat)
         positions = placeSteps(whole, steps)

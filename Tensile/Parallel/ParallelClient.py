@@ -23,7 +23,7 @@ from . import DeviceConfigs, ParseArguments, Results, ResultsJoin
 from .Baseline import chooseBaseline
 from .BestSolution import BestPiece, BestTable
 from .ClientConfig import ClientOptions, readClientConfigs
-from .ClientLog import writeClientLog
+from .ClientLog import serialLines, writeClientLog
 from .ClientOutput import PairLine, readPairs
 from .Contest import Contests, readValue
 from .Cost import Cost
@@ -573,20 +573,25 @@ class StepRun:
         return 0
 
     def _writeClientLog(self) -> None:
-        """The client's own log-file, from the units' output, in the serial order."""
-        if self._step.log is None:
+        """The client's own log-file, from the units' output, in the serial order.
+
+        Of the best solutions its lines are all that anyone looks at (LibraryClient has no other
+        use for its client), so they are printed as well.
+        """
+        if self._step.log is None and not self._step.best:
             return
         table = self._step.table
         lastSolution = table.firstSolution + table.solutionCount - 1
         if self._step.best:
             lastSolution = 1  # of one solution, the client prints 0/1 or 1/1
         last = (table.firstProblem + table.problemCount - 1, lastSolution)
-        writeClientLog(
-            self._step.log,
-            self._step.config.flag("log-file-append"),
-            [(_logOf(self._outputs, p), p.firstProblem - p.written) for p in self._pieces],
-            last,
-        )
+        sources = [(_logOf(self._outputs, p), p.firstProblem - p.written) for p in self._pieces]
+        lines = list(serialLines(sources, last))
+        if self._step.best:
+            for line in lines:
+                tell(line.decode("utf-8", "replace").rstrip("\n"))
+        if self._step.log is not None:
+            writeClientLog(self._step.log, self._step.config.flag("log-file-append"), lines)
 
     def _writeLibraryUpdate(self) -> int:
         """The client's library-update-file; returns 1 where it cannot be written."""

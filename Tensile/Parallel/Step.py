@@ -250,6 +250,10 @@ def _cutSizes(config: ClientConfig, unit: Unit) -> Tuple[ClientConfig, int]:
 def _resultsPath(config: ClientConfig, workingFolder: str) -> Path:
     text = config.get("results-file") or "results.csv"  # the client's own default
     path = Path(os.path.normpath(os.path.join(workingFolder, text)))
+    # The hosts' LibraryClient names a folder Data that nobody makes; the client then runs without
+    # a word and leaves no file. More than one folder that is missing is a mistake.
+    if not path.parent.exists() and path.parent.parent.is_dir():
+        path.parent.mkdir(exist_ok=True)
     if not path.parent.is_dir():
         raise InputError("results-file %s: its folder does not exist; create it" % path)
     if path.is_dir():

@@ -5,6 +5,8 @@ What the serial client writes is what the emulated client writes by itself for t
 """
 
 import json
+import re
+from pathlib import Path
 
 import msgpack
 import pytest
@@ -252,3 +254,33 @@ def test_rowsThatDoNotFitAreNotRead(tmp_path):
         found = read(text, output)
         assert len(found.rows) == 1 and "row 2" in found.problem
     assert "no complete header" in read(header[:-3], names).problem
+
+
+def test_libraryClientOfARun(tmp_path, runScript):
+    """LibraryClient's client is spread as well; its results are there, and are no group's."""
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "GlobalParameters: {DeviceList: [0, 1], Architecture: gfx90a, NumElementsToValidate: 0}\n"
+        "BenchmarkProblems:\n"
+        "- - {OperationType: GEMM, DataType: s, UseBeta: True, Batched: True}\n"
+        "  - ForkParameters: [DepthU: [16, 32], WorkGroupMapping: [1, 8]]\n"
+        "    BenchmarkFinalParameters: [ProblemSizes: [Range: [[64, 64, 256], [64], [1], [64]]]]\n"
+        "LibraryLogic: {ScheduleName: aldebaran, DeviceNames: [x], ArchitectureName: gfx90a}\n"
+        "LibraryClient:\n"
+    )
+    out = tmp_path / "out"
+    host = Path(__file__).resolve().parent / "host" / "tensilelite"
+    done = runScript("TensileParallel", config, out, "--emulate", 2, "--tensile-root", host)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (ini,) = out.glob("merged_output/4_LibraryClient/source/*.ini")
+    (results,) = out.glob("merged_output/4_LibraryClient/Data/*.csv")
+    options = ["--config-file", ini, "--results-file", tmp_path / "serial.csv"]
+    assert runScript("TensileEmulatedClient", *options, "--best-solution", 1).returncode == 0
+    assert results.read_bytes() == (tmp_path / "serial.csv").read_bytes()
+    (path,) = out.glob("outputs/4_LibraryClient/*/step.json")
+    step = json.loads(path.read_text())
+    assert step["problems"] == 4 and usedDevices(step) == 2 and step["bestSolution"]
+    lines = (out / "tensile_parallel.log").read_text().splitlines()
+    assert len([line for line in lines if re.search(r"host: 0,\d/3,[01]/1,Contraction", line)]) == 4
+    kept = [(out / ("config_gpu_%d.yaml" % n)).read_text() for n in (0, 1)]
+    assert sum(text.count("Exact") for text in kept) == 4
