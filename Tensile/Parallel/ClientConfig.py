@@ -457,7 +457,7 @@ def readClientConfig(path) -> ClientConfig:
     """Read a client's INI.
 
     Raises:
-        InputError: missing, unreadable, not an INI, or without any problem-size.
+        InputError: missing, unreadable or not an INI.
     """
     return readClientConfigs([path])
 
@@ -466,12 +466,9 @@ def readClientConfigs(paths: Sequence) -> ClientConfig:
     """Read several INIs as the client does: per option the first file that has it counts.
 
     Raises:
-        InputError: one is missing, unreadable or not an INI, or none has a problem-size.
+        InputError: one is missing, unreadable or not an INI.
     """
-    config = mergeConfigs([_readOne(os.fspath(path)) for path in paths])
-    if not config.sizeCount:
-        raise InputError("%s: no problem-size in it, so there is nothing to measure" % config.path)
-    return config
+    return mergeConfigs([_readOne(os.fspath(path)) for path in paths])
 
 
 def _readOne(path: str) -> ClientConfig:
@@ -586,6 +583,8 @@ def wholeReason(config: ClientConfig, options: ClientOptions) -> Optional[str]:
         options: the client's command line, which beats the INI.
     """
     effective = config.withOptions(options)
+    if not effective.sizeCount:
+        return "its list of sizes is empty"  # the client then leaves an empty file
     if effective.flag("best-solution") and effective.rounds > 1:
         return "best-solution in several passes makes rows whose columns depend on every pass"
     if effective.get("library-update-file"):

@@ -159,14 +159,11 @@ def test_iniIsReadAsBoostReadsIt():
 
 
 def test_whatCannotBeReadIsAnInputError(tmp_path):
-    """Missing file, directory, no sizes: one line, exit status 2."""
+    """Missing file, directory, not a number: one line, exit status 2."""
     with pytest.raises(InputError, match="cannot read"):
         readClientConfig(tmp_path / "none.ini")
     with pytest.raises(InputError, match="cannot read"):
         readClientConfig(tmp_path)
-    (tmp_path / "empty.ini").write_text("a-type=Half\n")
-    with pytest.raises(InputError, match="no problem-size"):
-        readClientConfig(tmp_path / "empty.ini")
     with pytest.raises(InputError, match="whole numbers"):
         config("problem-size=1,x").sizes
     with pytest.raises(InputError, match="truth value"):
@@ -330,3 +327,6 @@ def test_whatMustGoWhole(lines, argv, word):
     """The settings that tie problems together are named; everything else can be cut."""
     reason = wholeReason(config("problem-size=1,1", *lines), parseClientOptions(argv.split()))
     assert reason is None if word is None else re.search(word, reason)
+    assert "empty" in wholeReason(config(*lines), parseClientOptions(argv.split()))
+    sizes = parseClientOptions(("--problem-size 1,1 " + argv).split())
+    assert wholeReason(config(*lines), sizes) == reason

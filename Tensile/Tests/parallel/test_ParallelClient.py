@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -109,6 +110,18 @@ def test_wholeSteps(recorded, runScript, changes, reason):
     assert reason in done.stdout
     _, results = serial(runScript, step)
     assert step.results.read_bytes() == results
+
+
+def test_withoutAnySizeTheClientDecides(recorded, runScript):
+    """A config without sizes: the file is the client's, here an empty one, and so is the exit."""
+    step = recorded("classic-4.44/full")
+    lines = step.ini.read_text().splitlines()
+    lines = [line for line in lines if not re.match(r"problem-size|\w+-strides", line)]
+    step.ini.write_text("\n".join(lines) + "\n")
+    done = parallel(runScript, step)
+    assert done.returncode == 0, done.stderr
+    assert "its list of sizes is empty" in done.stdout
+    assert step.results.read_bytes() == b""
 
 
 def test_severalIniFiles(recorded, runScript):
