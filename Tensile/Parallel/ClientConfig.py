@@ -327,6 +327,16 @@ class ClientConfig:
             return "tensilelite"
         return "classic"
 
+    @property
+    def rounds(self) -> int:
+        """How often the client goes through the problems in all.
+
+        TensileLite's does so once per pass and value of icache-flush-args, under the same indices
+        and the same number of the pass (main.cpp).
+        """
+        values = len(self._values.get("icache-flush-args", ()))
+        return max(1, self.passes) * (max(1, values) if self.generation != "classic" else 1)
+
     def replaced(self, changes: Mapping[str, Optional[str]]) -> ClientConfig:
         """A copy with other values: in place where the key stands, else at the end.
 
@@ -447,7 +457,7 @@ def readClientConfig(path) -> ClientConfig:
     """Read a client's INI.
 
     Raises:
-        InputError: missing, unreadable, not an INI, or without any problem-size.
+        InputError: missing, unreadable or not an INI.
     """
     return readClientConfigs([path])
 
@@ -456,12 +466,9 @@ def readClientConfigs(paths: Sequence) -> ClientConfig:
     """Read several INIs as the client does: per option the first file that has it counts.
 
     Raises:
-        InputError: one is missing, unreadable or not an INI, or none has a problem-size.
+        InputError: one is missing, unreadable or not an INI.
     """
-    config = mergeConfigs([_readOne(os.fspath(path)) for path in paths])
-    if not config.sizeCount:
-        raise InputError("%s: no problem-size in it, so there is nothing to measure" % config.path)
-    return config
+    return mergeConfigs([_readOne(os.fspath(path)) for path in paths])
 
 
 def _readOne(path: str) -> ClientConfig:
@@ -575,15 +582,16 @@ def wholeReason(config: ClientConfig, options: ClientOptions) -> Optional[str]:
         config: the INI.
         options: the client's command line, which beats the INI.
     """
-    if len(options.configFiles) > 1:
-        return "several --config-file are given"
     effective = config.withOptions(options)
-    if effective.flag("best-solution"):
-        return "best-solution makes a file whose columns depend on its first problem"
+    if not effective.sizeCount:
+        return "its list of sizes is empty"  # the client then leaves an empty file
+    if effective.flag("best-solution") and effective.rounds > 1:
+        return "best-solution in several passes makes rows whose columns depend on every pass"
     if effective.get("library-update-file"):
-        return "library-update-file is one file about all problems"
-    if len(effective.getAll("icache-flush-args")) > 1:
-        return "several icache-flush-args repeat the problems under the same indices"
+        if effective.rounds > 1:
+            return "library-update-file lists the problems anew in every pass"
+        if effective.get("performance-metric") == "CUEfficiency":
+            return "library-update-file holds GFlops, and with CUEfficiency the results do not"
     if effective.groupedGemm:
         return "grouped GEMM makes one problem of all sizes"
     if effective.flag("dump-tensors"):

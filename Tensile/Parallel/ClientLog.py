@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
-from typing import Dict, Sequence, Tuple
+from typing import Counter as CounterOf
+from typing import Dict, Iterable, Iterator, Sequence, Tuple
 
 from .ClientOutput import parsePairLine
 
@@ -14,24 +16,30 @@ _HEADER = b"run,problem-progress,"
 _PROGRESS = re.compile(rb"^(\d+),\d+/\d+,(\d+)/\d+,")
 
 
-def writeClientLog(
-    path: Path,
-    append: bool,
-    sources: Sequence[Tuple[Path, int]],
-    last: Tuple[int, int],
-) -> None:
-    """Writes the pairs' lines in the order of a serial run, with a serial run's numbers.
+def writeClientLog(path: Path, append: bool, lines: Iterable[bytes]) -> None:
+    """Writes the log file.
 
     Args:
         path: the log file.
         append: whether to add to what is there.
+        lines: from serialLines.
+    """
+    with open(path, "ab" if append else "wb") as handle:
+        handle.writelines(lines)
+
+
+def serialLines(sources: Sequence[Tuple[Path, int]], last: Tuple[int, int]) -> Iterator[bytes]:
+    """The header and the pairs' lines in the order of a serial run, with a serial run's numbers.
+
+    Args:
         sources: (a unit's log, global index minus the index that it prints) per piece, oldest
             first: of a pair that was timed twice, the later line counts.
         last: (problem, solution) of the step's last pair.
     """
     header = b""
-    lines: Dict[Tuple[int, int, int], bytes] = {}
+    lines: Dict[Tuple[int, int, int, int], bytes] = {}
     for source, offset in dict.fromkeys(sources):
+        seen: CounterOf[Tuple[int, int, int]] = Counter()
         with open(source, "rb") as handle:
             for line in handle:
                 if line.startswith(_HEADER):
@@ -49,7 +57,10 @@ def writeClientLog(
                     last[1],
                 )
                 text = _PROGRESS.sub(progress, line, count=1)
-                lines[pair.run, problem, pair.solution] = text
-    with open(path, "ab" if append else "wb") as handle:
-        handle.write(header)
-        handle.writelines(lines[at] for at in sorted(lines))
+                # Values of icache-flush-args repeat the list under the same numbers.
+                pairAt = (pair.run, problem, pair.solution)
+                lines[pair.run, seen[pairAt], problem, pair.solution] = text
+                seen[pairAt] += 1
+    yield header
+    for at in sorted(lines):
+        yield lines[at]

@@ -285,7 +285,7 @@ class _ProblemShape:
         self.mostEnqueues = _integer(config, "max-enqueues-per-sync", -1)
         self.warmups = max(0, _integer(config, "num-warmups", 0))
         self.leastFlops = max(0, _integer(config, "min-flops-per-sync", 0))
-        self.passes = max(1, config.passes)
+        self.passes = config.rounds
         self.sleepFactor = 1 + max(0, _integer(config, "sleep-percent", 0)) / 100
         self.validated = _integer(config, "num-elements-to-validate", 0)
 

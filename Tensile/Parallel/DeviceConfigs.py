@@ -20,6 +20,14 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import yaml
 
+from .ConfigSteps import (
+    MISSHAPEN,
+    SINGLE_SIZES,
+    groupOf,
+    listedSizes,
+    readConfig,
+    unrolledSizes,
+)
 from .Files import replaceFile
 
 log = logging.getLogger("TensileParallel")
@@ -29,14 +37,6 @@ _HEADER = (
     "# TensileParallel: what device %d benchmarked%s. Stock Tensile runs it on that GPU alone.\n"
 )
 _HEADER_START = b"# TensileParallel: "
-
-# Entries of ProblemSizes that are one problem size each, after those of all Ranges.
-_SINGLE_SIZES = ("Exact", "Conv")
-# A range with more sizes than this is a mistake in the config (such as an increment of 0).
-_MOST_SIZES = 1000000
-
-# What a config of another shape than is expected gives.
-_MISSHAPEN = (ValueError, TypeError, KeyError, IndexError, AttributeError)
 
 # (entry of BenchmarkProblems, size group in it), both from 0
 Position = Tuple[int, int]
@@ -55,34 +55,6 @@ class _PlainDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: igno
 
 
 _PlainDumper.add_representer(list, _PlainDumper.listOnOneLine)
-
-
-def readConfig(path: str, sizesPath: Optional[str] = None, alternateFormat: bool = False) -> Any:
-    """A tuning config in the default format; an alternate one is converted as the host does.
-
-    Args:
-        path: the config file.
-        sizesPath: the size list of the alternate format.
-        alternateFormat: whether `path` is in the alternate format.
-
-    Raises:
-        OSError, UnicodeDecodeError, yaml.YAMLError: it cannot be read.
-    """
-    config = _load(path)
-    if not alternateFormat or not isinstance(config, dict):
-        return config
-    sizes = _load(sizesPath) if sizesPath else []
-    converted: Dict[str, Any] = {"GlobalParameters": config.get("GlobalParameters")}
-    for key in ("LibraryLogic", "LibraryClient"):
-        if key in config and sizes:
-            converted[key] = config[key] if key == "LibraryLogic" else None
-    group = {
-        key: config.get(key)
-        for key in ("BenchmarkCommonParameters", "ForkParameters", "GroupForkParameters")
-    }
-    group["BenchmarkFinalParameters"] = [{"ProblemSizes": sizes}]
-    converted["BenchmarkProblems"] = [[config.get("ProblemType"), group]]
-    return converted
 
 
 def writeDeviceConfigs(
@@ -104,7 +76,8 @@ def writeDeviceConfigs(
     Returns:
         The paths written; empty, with a warning in the log, where the config cannot be read.
     """
-    steps = sorted(steps, key=lambda step: step.get("started") or 0)
+    steps = [step for step in steps if not step.get("bestSolution")]  # no group of the config
+    steps.sort(key=lambda step: step.get("started") or 0)
     try:
         whole = readConfig(config, sizesFile, alternateFormat)
         positions = placeSteps(whole, steps)
@@ -120,7 +93,7 @@ def writeDeviceConfigs(
             replaceFile(path, text.encode("utf-8"))
             written.append(path)
         return written
-    except (OSError, yaml.YAMLError, *_MISSHAPEN) as error:
+    except (OSError, yaml.YAMLError, *MISSHAPEN) as error:
         log.warning("the configs per device were not written: %s: %s", config, error)
         return []
 
@@ -186,122 +159,6 @@ def deviceConfig(config: Any, ordinal: int, positions: Dict[Position, dict]) -> 
     return result
 
 
-def unrollSizes(problemSizes: Sequence[dict], indices: Optional[int], leading: int) -> List[dict]:
-    """ProblemSizes as one entry per size, in the client's order.
-
-    Args:
-        problemSizes: the config's list of {Range: ...}, {Exact: ...}, {MinStride: ...}.
-        indices: how many indices a problem of this type has; None where it is not known.
-        leading: how many leading dimensions follow them in a long entry (4 for a GEMM).
-    """
-    ranges: List[dict] = []
-    singles: List[dict] = []
-    for dictionary in problemSizes:
-        for key, value in dictionary.items():
-            if key == "Range":
-                ranges += [{"Exact": size} for size in _unrollRange(value, indices, leading)]
-            elif key in _SINGLE_SIZES:
-                singles.append({key: value})
-    return ranges + singles
-
-
-def _unrollRange(dimensions: List[Any], indices: Optional[int], leading: int) -> List[List[int]]:
-    """The sizes of one Range, first dimension fastest.
-
-    A dimension is [size], [step, max], [min, step, max] or [min, step, growth, max], or the number
-    of the dimension whose value it takes. Missing ones are 0.
-    """
-    total = len(dimensions) if indices is None else indices + leading
-    dimensions = list(dimensions[:total])
-    if indices is not None:
-        # The host pads a missing size as equal to dimension 0 and a leading one as [0].
-        while len(dimensions) < total:
-            dimensions.append(0 if len(dimensions) < indices else [0])
-    values = [_values(dimension) for dimension in dimensions if isinstance(dimension, list)]
-    count = 1
-    for choices in values:
-        count *= len(choices)
-    if count > _MOST_SIZES:
-        raise ValueError("Range %s has more than %d sizes" % (dimensions, _MOST_SIZES))
-    sizes: List[List[int]] = []
-    size = [0] * len(dimensions)
-    for number in range(count):
-        sized = iter(values)
-        for index, dimension in enumerate(dimensions):
-            if isinstance(dimension, list):
-                choices = next(sized)
-                number, choice = divmod(number, len(choices))
-                size[index] = choices[choice]
-            else:
-                size[index] = size[dimension]
-        # Leading dimensions of 0 are the smallest possible ones, as in an entry without them.
-        short = indices is not None and not any(size[indices:])
-        sizes.append(size[:indices] if short else list(size))
-    return sizes
-
-
-def _values(dimension: List[int]) -> List[int]:
-    forms = {
-        1: lambda a: (a, 1, 0, a),
-        2: lambda a, c: (a, a, 0, c),
-        3: lambda a, b, c: (a, b, 0, c),
-        4: lambda a, b, growth, c: (a, b, growth, c),
-    }
-    value, step, growth, last = forms[len(dimension)](*dimension)
-    values = []
-    while value <= last:
-        values.append(value)
-        if step <= 0 and growth <= 0 or len(values) > _MOST_SIZES:
-            raise ValueError("Range dimension %s does not end" % (dimension,))
-        value += step
-        step += growth
-    return values
-
-
-def _indices(problemType: Any) -> Tuple[Optional[int], int]:
-    """(indices of a problem, leading dimensions) of a problem type, as the host counts them."""
-    if not isinstance(problemType, dict):
-        return None, 0
-    operation = problemType.get("OperationType", "GEMM")
-    if operation == "GEMM":
-        return (4 if problemType.get("Batched") else 3), 4
-    assigned = problemType.get("IndexAssignmentsA")
-    if operation == "TensorContraction" and assigned:
-        return 1 + max(assigned), 0
-    return None, 0
-
-
-def _groupOf(parts: Sequence[Any], group: int) -> Any:
-    return parts[group + 1] if len(parts) > group + 1 else {}
-
-
-def _listedSizes(group: Any) -> Optional[List[dict]]:
-    """The group's ProblemSizes; None where it has none of its own."""
-    final = (group or {}).get("BenchmarkFinalParameters")
-    sizes = final[0].get("ProblemSizes") if final and isinstance(final[0], dict) else None
-    return sizes if isinstance(sizes, list) else None
-
-
-def _unrolled(config: Any, parts: Sequence[Any], group: int) -> Optional[List[dict]]:
-    """One entry per size of a group; None where that cannot be told."""
-    sizes = _listedSizes(_groupOf(parts, group))
-    if sizes is None:
-        return None
-    try:
-        unrolled = unrollSizes(sizes, *_indices(parts[0]))
-        if (config.get("GlobalParameters") or {}).get("SortProblems"):
-            unrolled.sort(key=_sizesOf)
-        return unrolled
-    except _MISSHAPEN:
-        return None
-
-
-def _sizesOf(entry: dict) -> Tuple[int, ...]:
-    """What the host sorts by with SortProblems."""
-    value = entry["Exact"]
-    return tuple(value["sizes"] if isinstance(value, dict) else value)
-
-
 def _mayBe(config: Any, place: Position, step: dict, placed: Dict[Position, dict]) -> bool:
     """Whether a step can be the one of a group: same number of sizes, same type as before."""
     entry, group = place
@@ -309,7 +166,7 @@ def _mayBe(config: Any, place: Position, step: dict, placed: Dict[Position, dict
         sameType = other.get("problemType") == step.get("problemType")
         if otherEntry == entry and not sameType:
             return False
-    unrolled = _unrolled(config, config["BenchmarkProblems"][entry], group)
+    unrolled = unrolledSizes(config, config["BenchmarkProblems"][entry], group)
     return unrolled is None or len(unrolled) == step["sizes"]["count"]
 
 
@@ -327,13 +184,13 @@ def _cutGroup(
     config: Any, parts: Sequence[Any], number: int, problems: Set[int], step: dict
 ) -> Any:
     """A group with only the sizes of these problems, in the client's order; MinStride stays."""
-    group = copy.deepcopy(_groupOf(parts, number))
-    sizes = _listedSizes(group)
+    group = copy.deepcopy(groupOf(parts, number))
+    sizes = listedSizes(group)
     count = step["sizes"]["count"]
     wanted = {problem % count for problem in problems} if count else set()
     if sizes is None or len(wanted) == count or step.get("problems", 0) < count:
         return group
-    unrolled = _unrolled(config, parts, number)
+    unrolled = unrolledSizes(config, parts, number)
     if unrolled is None or len(unrolled) != count:
         log.warning(
             "%s: its sizes could not be told apart, so each device's config has them all",
@@ -345,15 +202,10 @@ def _cutGroup(
         {key: value}
         for dictionary in sizes
         for key, value in dictionary.items()
-        if key != "Range" and key not in _SINGLE_SIZES
+        if key != "Range" and key not in SINGLE_SIZES
     ]
     group["BenchmarkFinalParameters"][0]["ProblemSizes"] = others + kept
     return group
-
-
-def _load(path: str) -> Any:
-    with open(path, "rb") as stream:
-        return yaml.load(stream, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def _dump(config: Any) -> str:

@@ -61,7 +61,7 @@ from .EmulatedTimes import (
     tileOf,
 )
 from .Errors import InputError
-from .SolutionNames import readSolutionNames
+from .SolutionNames import readSolutions
 
 LABEL = "# emulated client: times are computed, not measured"
 
@@ -199,9 +199,11 @@ class EmulatedClient:
                 "specified at runtime."
             )
         try:
-            self.names = readSolutionNames(path)
+            solutions = readSolutions(path)
         except InputError:
             raise ClientDeath(signal.SIGSEGV) from None  # as the real one, without a word
+        self.names = [solution.name for solution in solutions]
+        self.logicIndices = [solution.logicIndex for solution in solutions]
         # Code objects are never opened; the real client says which it loads.
         if self._level() >= _LEVELS["Verbose"]:
             for name in self.config.getAll("code-object"):
@@ -483,14 +485,15 @@ class EmulatedClient:
         if self.update is None:
             return
         sizes = ", ".join(map(str, facts.sizes))
-        if best[1] < 0:
+        index = self.logicIndices[best[1]] if best[1] >= 0 else -1
+        if index < 0:  # the client tells "none" by the same number
             self.update.write("# [%s] no valid solutions.\n" % sizes)
             return
         comment = ""
         if self.config.flag("library-update-comment"):
             comment = " # " + best[0]
         text = "  - - [%s]\n    - [%d, %s]%s\n"
-        self.update.write(text % (sizes, best[1], formatNumber(best[2]), comment))
+        self.update.write(text % (sizes, index, formatNumber(best[2]), comment))
         self.update.flush()
 
     def _applyFaults(self, pair, run, index, facts, sizeText, solution) -> Pair:

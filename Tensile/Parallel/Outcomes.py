@@ -12,6 +12,7 @@ import os
 from dataclasses import replace
 from typing import Dict, List, Optional, Set, Tuple
 
+from .BestSolution import checkBest
 from .ClientConfig import readClientConfig
 from .ClientOutput import PairLine, readPairs
 from .Errors import TensileParallelError
@@ -56,13 +57,7 @@ def examine(job: Job, end: ClientExit) -> UnitResult:
     """
     if job.whole:
         return _examineWhole(job, end)
-    check = checkShard(
-        job.file(".csv"),
-        replace(job.unit, firstSolution=0),
-        job.columns,
-        job.passes,
-        range(job.written, job.written + job.unit.problemCount),
-    )
+    check = _check(job)
     output = _readOutput(job) if end.status != 0 or _needsOutput(job, check) else _Output()
     pieces = _pieces(job, end, check, output)
     kind, message, lastPair = _judge(job, end, check, output)
@@ -90,6 +85,14 @@ def examine(job: Job, end: ClientExit) -> UnitResult:
         shortened=end.shortened and not check.finished,
         ready=output.ready,
     )
+
+
+def _check(job: Job) -> ShardCheck:
+    written = range(job.written, job.written + job.unit.problemCount)
+    if job.best:
+        return checkBest(job.file(".csv"), job.file(".log"), written)
+    unit = replace(job.unit, firstSolution=0)
+    return checkShard(job.file(".csv"), unit, job.columns, job.passes, written)
 
 
 def describeExit(status: Optional[int]) -> str:
@@ -123,6 +126,7 @@ class _Output:
 
     def __init__(self) -> None:
         self.ready = False
+        self.rounds = 0  # how often the client began with the unit's problems anew
         self.last: Optional[PairLine] = None
         self.current: List[PairLine] = []  # the pairs of the last problem that was begun
         self.rejected: Set[Tuple[int, int]] = set()
@@ -138,6 +142,9 @@ class _Output:
         """Takes note of the pair `at` (problem, solution)."""
         if self.last is None or pair.problem != self.last.problem:
             self.current = []
+        if self.last is not None:
+            before = (self.last.problem, self.last.solution)
+            self.rounds += (pair.problem, pair.solution) <= before
         self.current.append(pair)
         self.last = pair
         if pair.valid:
@@ -188,7 +195,8 @@ def _readOutput(job: Job) -> _Output:
     output.ready = _isReady(job.file(".log"))
     for pair in readPairs(job.file(".log")):
         problem = pair.problem - job.written + unit.firstProblem
-        solution = pair.solution - job.firstColumn
+        # Of the best solution it prints a number that means nothing, 0 or 1.
+        solution = 0 if job.best else pair.solution - job.firstColumn
         inside = unit.firstProblem <= problem <= unit.lastProblem
         if inside and unit.firstSolution <= solution <= unit.lastSolution:
             output.add((problem, solution), pair)
@@ -212,7 +220,7 @@ def _pieces(job: Job, end: ClientExit, check: ShardCheck, output: _Output) -> Tu
     if check.whole:
         pieces.append(_piece(job, ".csv", unit.firstProblem, check.whole, unit.solutionCount))
     # With several passes a row's pairs are spread over the log; such a row is measured again.
-    cutShort = (end.hung or end.shortened or end.status != 0) and job.passes == 1
+    cutShort = (end.hung or end.shortened or end.status != 0) and job.passes == 1 and not job.best
     if check.whole < unit.problemCount and cutShort and output.current:
         local = job.written + check.whole
         if output.current[0].problem == local:  # the log is about the row that is not complete
@@ -308,7 +316,7 @@ def _runningPair(job: Job, check: ShardCheck, output: _Output) -> Optional[Tuple
         solution = output.last.solution - job.firstColumn + 1
         if solution > unit.lastSolution:
             problem, solution = problem + 1, unit.firstSolution
-        if problem > unit.lastProblem and output.last.run + 1 < job.passes:
+        if problem > unit.lastProblem and output.rounds + 1 < job.passes:
             problem = unit.firstProblem
         pair = max(pair, (problem, solution))
     elif not output.ready:

@@ -10,6 +10,7 @@ the exit status. What it adds is told by a line on its output and by step.json.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import signal
@@ -20,8 +21,9 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import DeviceConfigs, ParseArguments, Results, ResultsJoin
 from .Baseline import chooseBaseline
+from .BestSolution import BestPiece, BestTable
 from .ClientConfig import ClientOptions, readClientConfigs
-from .ClientLog import writeClientLog
+from .ClientLog import serialLines, writeClientLog
 from .ClientOutput import PairLine, readPairs
 from .Contest import Contests, readValue
 from .Cost import Cost
@@ -29,6 +31,7 @@ from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
 from .Errors import InputError, TensileParallelError, describeError
 from .HangLimit import hangSeconds
+from .LibraryUpdate import Winner, winnersOf, writeLibraryUpdate
 from .Locks import LOCK_DIR_VARIABLE, LOCKS_FOLDER, lockHolder, lookAtLocks, useAbsoluteLockFolder
 from .Loop import Loop, LoopResult, Lost
 from .Neighbours import busyNotes
@@ -38,6 +41,7 @@ from .Platform import System
 from .QuietMachine import numaNotes, surroundings
 from .Schedule import Rectangle, Schedule, rectangleOf, subtract
 from .SerialLock import lockForSerial
+from .SolutionNames import readSolutions
 from .Step import Step, makeJob, makeStep, plainJob
 from .StepFolder import StepFolder, fileMark, keepAside
 from .StepReport import StepReport, tallyOf
@@ -228,7 +232,7 @@ class StepRun:
         keepWhole = self._settings.keepSizesWhole or bool(keepsSizesWhole(step))
         missing = self._missing()
         baseline = None
-        if not step.whole and self._settings.baseline != "off":
+        if not step.whole and not step.best and self._settings.baseline != "off":
             baseline = chooseBaseline(cost, missing, len(ordinals), self._coldPairs)
         begun = self._begun(missing) if keepWhole and not step.whole else []
         held = [rest for rest, _ in begun]
@@ -442,6 +446,7 @@ class StepRun:
             if self._mayReplaceResults(missing):
                 os.replace(joined, self._step.results)
                 self._writeClientLog()
+                status = self._writeLibraryUpdate() or status
                 self._written = True
             else:
                 joined.unlink()
@@ -486,24 +491,45 @@ class StepRun:
         step = self._step
         config = step.config
         table = step.table
-        first = config.sizes[table.firstProblem % config.sizeCount]
+        merged = config.flag("csv-merge-same-problems")
+        if step.best:
+            return self._bestTable().write(str(path), merged, self._prefixOf)
         return ResultsJoin.joinShards(
             str(path),
             [self._joinPiece(piece) for piece in self._pieces],
             step.names,
             table.problemCount,
             firstProblem=table.firstProblem,
-            header=Results.makeHeader(
-                classic=config.generation == "classic",
-                sizeCount=len(first.sizes),
-                extraColumns=config.flag("csv-export-extra-cols"),
-                perCu=config.get("performance-metric") == "CUEfficiency",
-            ),
+            header=self._plainHeader(),
             passes=step.passes,
-            mergePasses=config.flag("csv-merge-same-problems"),
+            mergePasses=merged,
             prefixOf=self._prefixOf,
             pairOf=_PairFinder(self._outputs, self._pieces, table.firstSolution).find,
         )
+
+    def _plainHeader(self) -> Results.Header:
+        config = self._step.config
+        first = config.sizes[self._step.table.firstProblem % config.sizeCount]
+        return Results.makeHeader(
+            classic=config.generation == "classic",
+            sizeCount=len(first.sizes),
+            extraColumns=config.flag("csv-export-extra-cols"),
+            perCu=config.get("performance-metric") == "CUEfficiency",
+        )
+
+    def _bestTable(self) -> BestTable:
+        table = self._step.table
+        pieces = [
+            BestPiece(
+                str(self._outputs / piece.path),
+                str(_logOf(self._outputs, piece)),
+                piece.firstProblem,
+                range(piece.written, piece.written + piece.problemCount),
+            )
+            for piece in self._pieces
+        ]
+        problems = range(table.firstProblem, table.firstProblem + table.problemCount)
+        return BestTable(pieces, problems, self._plainHeader())
 
     def _joinPiece(self, piece: Piece) -> ResultsJoin.Piece:
         own = range(piece.fileFirstSolution, piece.fileFirstSolution + piece.fileSolutionCount)
@@ -561,24 +587,49 @@ class StepRun:
         return 0
 
     def _writeClientLog(self) -> None:
-        """The client's own log-file, from the units' output, in the serial order."""
-        if self._step.log is None:
+        """The client's own log-file, from the units' output, in the serial order.
+
+        Of the best solutions its lines are all that anyone looks at (LibraryClient has no other
+        use for its client), so they are printed as well.
+        """
+        if self._step.log is None and not self._step.best:
             return
         table = self._step.table
-        last = (
-            table.firstProblem + table.problemCount - 1,
-            table.firstSolution + table.solutionCount - 1,
-        )
-        writeClientLog(
-            self._step.log,
-            self._step.config.flag("log-file-append"),
-            [(_logOf(self._outputs, p), p.firstProblem - p.written) for p in self._pieces],
-            last,
-        )
+        lastSolution = table.firstSolution + table.solutionCount - 1
+        if self._step.best:
+            lastSolution = 1  # of one solution, the client prints 0/1 or 1/1
+        last = (table.firstProblem + table.problemCount - 1, lastSolution)
+        sources = [(_logOf(self._outputs, p), p.firstProblem - p.written) for p in self._pieces]
+        lines = list(serialLines(sources, last))
+        if self._step.best:
+            for line in lines:
+                tell(line.decode("utf-8", "replace").rstrip("\n"))
+        if self._step.log is not None:
+            writeClientLog(self._step.log, self._step.config.flag("log-file-append"), lines)
+
+    def _writeLibraryUpdate(self) -> int:
+        """The client's library-update-file; returns 1 where it cannot be written."""
+        step = self._step
+        if step.update is None:
+            return 0
+        try:
+            library = os.path.join(step.workingFolder, step.config.get("library-file") or "")
+            indices = {each.name: each.logicIndex for each in readSolutions(library)}
+            winners: Iterator[Winner] = winnersOf(str(step.results))
+            if step.best:
+                winners = self._bestTable().winners(self._prefixOf)
+            comment = step.config.flag("library-update-comment")
+            writeLibraryUpdate(str(step.update), winners, indices, comment)
+            return 0
+        except TensileParallelError as error:
+            _say("no library-update-file: %s" % error)
+            return 1
 
     def _announce(self) -> None:
         step = self._step
         size = "%d problems x %d solutions" % (step.table.problemCount, len(step.names))
+        if step.best:
+            size = "%d problems, the best solution of each" % step.table.problemCount
         where = ", ".join(str(device.ordinal) for device in self._devices)
         text = "%s: %s on device(s) %s" % (step.folderName or step.results.name, size, where)
         if step.whole:
@@ -668,10 +719,13 @@ class _PairFinder:
             if problem not in rows or solution not in columns:
                 continue
             local = problem - piece.firstProblem + piece.written
-            for pair in readPairs(str(_logOf(self._outputs, piece))):
-                if (pair.run, pair.problem) == (run, local):
-                    if pair.solution == solution + self._firstColumn:
-                        return pair
+            # One pass after the other; values of icache-flush-args have the same number of it.
+            wanted = (local, solution + self._firstColumn)
+            lines = readPairs(str(_logOf(self._outputs, piece)))
+            found = (pair for pair in lines if (pair.problem, pair.solution) == wanted)
+            pair = next(itertools.islice(found, run, None), None)
+            if pair is not None:
+                return pair
         return None
 
 

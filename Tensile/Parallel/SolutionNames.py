@@ -2,7 +2,8 @@
 """Names and order of the solutions in a library: the columns of the client's results file.
 
 A YAML library of a few thousand solutions takes PyYAML minutes, so it is never loaded: only the
-lines of its top-level `solutions:` list are looked at, for `name` and `index` of each item.
+lines of its top-level `solutions:` list are looked at, for `name`, `index` and
+`libraryLogicIndex` of each item.
 """
 
 from __future__ import annotations
@@ -10,16 +11,43 @@ from __future__ import annotations
 import os
 import re
 import struct
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional
 
 from .Errors import InputError
 
-_FIELD = re.compile(r"""\s*(['"]?)(name|index)\1\s*:(?:\s+|$)(.*)""")
+_KEYS = "name|index|libraryLogicIndex"
+_FIELD = re.compile(r"""\s*(['"]?)(%s)\1\s*:(?:\s+|$)(.*)""" % _KEYS)
+_FLOW_FIELD = re.compile(r"""\s*(['"]?)(%s)\1\s*:\s*(.*)""" % _KEYS, re.DOTALL)
 _COMMENT = re.compile(r"\s+#.*$")
+
+
+class Solution(NamedTuple):
+    """What the client makes known of a solution.
+
+    Attributes:
+        index: its place among the columns.
+        name: its column's header.
+        logicIndex: its number in the library logic that the library was made of; what the client
+            writes into the library-update-file. -1, the client's default, where it has none, as
+            in a benchmark's own library.
+    """
+
+    index: int
+    name: str
+    logicIndex: int
 
 
 def readSolutionNames(libraryPath) -> List[str]:
     """Names of a library's solutions, in the order of the client's columns.
+
+    Raises:
+        InputError: as readSolutions.
+    """
+    return [solution.name for solution in readSolutions(libraryPath)]
+
+
+def readSolutions(libraryPath) -> List[Solution]:
+    """A library's solutions, in the order of the client's columns.
 
     The client keeps the solutions in a map by `index` (MasterSolutionLibrary) and runs from the
     first to the last index, so that is the order; of two with one index the later one counts.
@@ -32,10 +60,10 @@ def readSolutionNames(libraryPath) -> List[str]:
             client would end at it).
     """
     path = os.fspath(libraryPath)
-    byIndex: Dict[int, str] = {}
+    byIndex: Dict[int, Solution] = {}
     try:
-        for index, name in _solutions(path):
-            byIndex[index] = name
+        for solution in _solutions(path):
+            byIndex[solution.index] = solution
     except OSError as error:
         message = "%s: cannot read the solution library: %s" % (path, error.strerror)
         raise InputError(message) from None
@@ -48,13 +76,13 @@ def readSolutionNames(libraryPath) -> List[str]:
     return [byIndex[index] for index in indices]
 
 
-def _solutions(path: str) -> Iterator[Tuple[int, str]]:
+def _solutions(path: str) -> Iterator[Solution]:
     if path.endswith((".dat", ".dat.zlib", ".zlib")):
         return _packedSolutions(path)
     return _yamlSolutions(path)
 
 
-def _packedSolutions(path: str) -> Iterator[Tuple[int, str]]:
+def _packedSolutions(path: str) -> Iterator[Solution]:
     with open(path, "rb") as file:
         data = file.read()
     try:
@@ -63,10 +91,13 @@ def _packedSolutions(path: str) -> Iterator[Tuple[int, str]]:
 
             data = zlib.decompress(data)
         library = _unpack(data)
-        pairs = [(int(entry["index"]), entry["name"]) for entry in library["solutions"]]
+        solutions = [
+            Solution(int(each["index"]), each["name"], int(each.get("libraryLogicIndex", -1)))
+            for each in library["solutions"]
+        ]
     except Exception as error:  # msgpack and zlib have a dozen kinds of "not that format"
         raise InputError("%s: not a msgpack solution library (%s)" % (path, error)) from None
-    return iter(pairs)
+    return iter(solutions)
 
 
 def _unpack(data: bytes):
@@ -125,7 +156,7 @@ def _unpackSlowly(data: bytes):
     return value()
 
 
-def _yamlSolutions(path: str) -> Iterator[Tuple[int, str]]:
+def _yamlSolutions(path: str) -> Iterator[Solution]:
     with open(path, "r", encoding="utf-8", errors="surrogateescape") as file:
         text = file.read()
     start = _listStart(text)
@@ -157,7 +188,7 @@ def _listStart(text: str) -> Optional[int]:
 _LIST_KEY = re.compile(r"""\s*(['"]?)solutions\1\s*:""")
 
 
-def _blockList(text: str, path: str) -> Iterator[Tuple[int, str]]:
+def _blockList(text: str, path: str) -> Iterator[Solution]:
     """Items of a block list: `- key: value` with further keys below, or `- {…}`."""
     listIndent = itemIndent = -1
     item: Dict[str, str] = {}
@@ -168,7 +199,7 @@ def _blockList(text: str, path: str) -> Iterator[Tuple[int, str]]:
             flow.append(line)
             depth = _depth(line, depth)
             if not depth:
-                yield _pair(_flowFields("\n".join(flow)), path)
+                yield _solution(_flowFields("\n".join(flow)), path)
             continue
         stripped = line.lstrip(" ")
         if not stripped or stripped[0] in "#\r":
@@ -176,28 +207,28 @@ def _blockList(text: str, path: str) -> Iterator[Tuple[int, str]]:
         indent = len(line) - len(stripped)
         if stripped.startswith("- ") and listIndent in (-1, indent):
             if item:
-                yield _pair(item, path)
+                yield _solution(item, path)
             item, listIndent = {}, indent
             content = stripped[2:].lstrip(" ")
             itemIndent = len(line) - len(content)
             if content[0] == "{":
                 flow, depth = [content], _depth(content, 0)
                 if not depth:
-                    yield _pair(_flowFields(content), path)
+                    yield _solution(_flowFields(content), path)
                 continue
             stripped, indent = content, itemIndent
         elif indent <= listIndent or listIndent < 0:
             break  # the list has ended: next top-level key, "..." or an empty list
         # Only an item's own keys: predicates have an `index` too, further to the right.
-        if indent == itemIndent and stripped[0] in "ni'\"":
+        if indent == itemIndent and stripped[0] in "nil'\"":
             match = _FIELD.match(stripped)
             if match:
                 item[match.group(2)] = _scalar(match.group(3))
     if item:
-        yield _pair(item, path)
+        yield _solution(item, path)
 
 
-def _flowList(text: str, path: str) -> Iterator[Tuple[int, str]]:
+def _flowList(text: str, path: str) -> Iterator[Solution]:
     """Items of `[{…}, {…}]`."""
     depth = begin = 0
     for position, char in _structure(text):
@@ -208,7 +239,7 @@ def _flowList(text: str, path: str) -> Iterator[Tuple[int, str]]:
         elif char in "]}":
             depth -= 1
             if depth == 1:
-                yield _pair(_flowFields(text[begin : position + 1]), path)
+                yield _solution(_flowFields(text[begin : position + 1]), path)
             elif depth == 0:
                 return
 
@@ -219,7 +250,7 @@ _STRUCTURE = re.compile(
 )
 
 
-def _structure(text: str) -> Iterator[Tuple[int, str]]:
+def _structure(text: str) -> Iterator[Solution]:
     """Brackets and commas of a flow text that are not inside quotes."""
     for match in _STRUCTURE.finditer(text):
         if match.group()[0] not in "'\"":
@@ -233,7 +264,7 @@ def _depth(line: str, depth: int) -> int:
 
 
 def _flowFields(text: str) -> Dict[str, str]:
-    """`name` and `index` of one `{…}`, at its own level."""
+    """The fields that are wanted of one `{…}`, at its own level."""
     fields: Dict[str, str] = {}
     depth, begin = 0, 1
     for position, char in _structure(text):
@@ -242,7 +273,7 @@ def _flowFields(text: str) -> Dict[str, str]:
         elif char in "]}":
             depth -= 1
         if (char == "," and depth == 1) or depth == 0:
-            match = re.match(r"""\s*(['"]?)(name|index)\1\s*:\s*(.*)""", text[begin:position], re.S)
+            match = _FLOW_FIELD.match(text[begin:position])
             if match:
                 fields[match.group(2)] = _scalar(match.group(3))
             begin = position + 1
@@ -259,9 +290,10 @@ def _scalar(text: str) -> str:
     return _COMMENT.sub("", text)
 
 
-def _pair(item: Dict[str, str], path: str) -> Tuple[int, str]:
+def _solution(item: Dict[str, str], path: str) -> Solution:
     try:
-        return int(item["index"]), item["name"]
+        logicIndex = int(item.get("libraryLogicIndex", -1))
+        return Solution(int(item["index"]), item["name"], logicIndex)
     except (KeyError, ValueError):
         message = "%s: a solution without a name or a number: %r" % (path, item)
         raise InputError(message) from None

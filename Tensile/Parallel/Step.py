@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
+from .BestSolution import BEST
 from .ClientConfig import (
     INDEXED_OPTIONS,
     STRIDE_OPTIONS,
@@ -45,6 +46,9 @@ PER_UNIT = (
     *STRIDE_OPTIONS,
     *INDEXED_OPTIONS,
 )
+# These may keep the client from printing a line per pair, by which BestSolution.py tells columns.
+_TERSE_LEVELS = ("Error", "Terse")
+_SILENCING = ("log-level", "PrintWinnersOnly")
 # Keys whose values are files: their folders differ from run to run and say nothing of the work.
 _FILES = ("results-file", "log-file", "library-update-file", "code-object", "library-file")
 
@@ -70,9 +74,10 @@ class Step:
         results: absolute path of the results file.
         log: absolute path of the client's log file, where one was asked for.
         workingFolder: what relative paths in the INI count from.
-        names: the solutions of the table, in order.
+        names: the solutions of the table, in order; BEST alone where the client chooses.
         table: what is to be measured.
         whole: why everything goes to one device; empty where it is split.
+        update: absolute path of the library-update-file, where one was asked for.
         wholeArguments: the command line as it was given, for a step that goes whole.
         folderName: "<type>_<group>/<step>" below the outputs; empty beside the results file.
         inputs: what the measurements depend on: its name -> a hash.
@@ -87,14 +92,20 @@ class Step:
     names: Tuple[str, ...]
     table: Table
     whole: str
+    update: Optional[Path]
     wholeArguments: Tuple[str, ...]
     folderName: str
     inputs: Dict[str, str]
 
     @property
     def passes(self) -> int:
-        """How often the client goes through its whole list (num-benchmarks)."""
-        return max(1, self.config.passes)
+        """How often the client goes through its whole list."""
+        return self.config.rounds
+
+    @property
+    def best(self) -> bool:
+        """Whether the client runs only the solution that it takes for the best."""
+        return self.names == (BEST,)
 
 
 def makeStep(settings: ClientSettings, client: Tuple[str, ...], architecture: str) -> Step:
@@ -115,22 +126,26 @@ def makeStep(settings: ClientSettings, client: Tuple[str, ...], architecture: st
     config = read.withOptions(options)
     workingFolder = os.getcwd()
     results = _resultsPath(config, workingFolder)
-    logFile = config.get("log-file")
+    logFile, updateFile = config.get("log-file"), config.get("library-update-file")
     whole = wholeReason(read, options) or ""
-    names = [] if whole else _readNames(config, workingFolder)
+    best = config.flag("best-solution") and not whole
+    if best:
+        config = config.replaced({"solution-start-idx": None, "num-solutions": None})
+    names = [] if whole else [BEST] if best else _readNames(config, workingFolder)
     table = None if whole else _table(config, len(names))
     if not whole and table is None:
         whole = "its problem or solution range is empty or reaches beyond the list"
     return Step(
         config=config,
         client=client,
-        extraArguments=_arguments(settings, without=PER_UNIT),
+        extraArguments=_arguments(settings, without=PER_UNIT + (_SILENCING if best else ())),
         results=results,
         log=Path(os.path.join(workingFolder, logFile)) if logFile else None,
         workingFolder=workingFolder,
         names=tuple(names[table.firstSolution :][: table.solutionCount]) if table else (),
         table=table or Table(0, max(1, config.problemCount), 0, 1),
         whole=whole,
+        update=Path(os.path.join(workingFolder, updateFile)) if updateFile else None,
         wholeArguments=_arguments(settings, without=("results-file", "device-idx"))
         + tuple(text for path in settings.configFiles for text in ("--config-file", path)),
         folderName=_folderName(results),
@@ -179,6 +194,7 @@ def makeJob(
             "num-problems": str(unit.problemCount),
             "solution-start-idx": str(step.table.firstSolution + unit.firstSolution),
             "num-solutions": str(unit.solutionCount),
+            **(_bestChanges(config) if step.best else {}),
         }
     )
     writeClientConfig(config, job.file(".ini"))
@@ -187,6 +203,16 @@ def makeJob(
     if warmUp:
         job = replace(job, warmUp=warmUpCommand(step.client, step.extraArguments, job))
     return job
+
+
+def _bestChanges(config: ClientConfig) -> Dict[str, Optional[str]]:
+    """What a unit of best solutions needs: no range of solutions, and a printed line per pair."""
+    changes: Dict[str, Optional[str]] = {"solution-start-idx": None, "num-solutions": None}
+    if config.get("log-level") in _TERSE_LEVELS:
+        changes["log-level"] = "Normal"
+    if config.has("PrintWinnersOnly"):
+        changes["PrintWinnersOnly"] = "0"
+    return changes
 
 
 def plainJob(step: Step, unit: Unit, device: Device, outputs: Path, folderName: str) -> Job:
@@ -204,6 +230,7 @@ def plainJob(step: Step, unit: Unit, device: Device, outputs: Path, folderName: 
         passes=step.passes,
         workingFolder=step.workingFolder,
         whole=bool(step.whole),
+        best=step.best,
     )
 
 
@@ -223,6 +250,10 @@ def _cutSizes(config: ClientConfig, unit: Unit) -> Tuple[ClientConfig, int]:
 def _resultsPath(config: ClientConfig, workingFolder: str) -> Path:
     text = config.get("results-file") or "results.csv"  # the client's own default
     path = Path(os.path.normpath(os.path.join(workingFolder, text)))
+    # The hosts' LibraryClient names a folder Data that nobody makes; the client then runs without
+    # a word and leaves no file. More than one folder that is missing is a mistake.
+    if not path.parent.exists() and path.parent.parent.is_dir():
+        path.parent.mkdir(exist_ok=True)
     if not path.parent.is_dir():
         raise InputError("results-file %s: its folder does not exist; create it" % path)
     if path.is_dir():

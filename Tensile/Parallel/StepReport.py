@@ -42,6 +42,9 @@ class StepReport:
         self._step = step
         self._devices = {device.ordinal: device for device in devices}
         problemType, _, group = os.path.dirname(step.folderName).rpartition("_")
+        best = step.config.flag("best-solution")
+        if best:  # a LibraryClient's: it is no group of the config
+            problemType, group = "", ""
         biases, activations = step.config.biasCount, step.config.activationCount
         self._data: Dict[str, Any] = {
             "version": VERSION,
@@ -56,6 +59,7 @@ class StepReport:
             "solutions": len(step.names),
             "passes": step.passes,
             "whole": step.whole or None,
+            "bestSolution": best,
             "sizes": {
                 "count": step.config.sizeCount,
                 "biases": biases,

@@ -178,9 +178,11 @@ class Job:
         written: the index that the client prints for the unit's first problem.
         firstColumn: the client's index of the table's first solution.
         columns: names of the unit's solutions, in order.
-        passes: the client's num-benchmarks.
+        passes: how often the client goes through its problems.
         workingFolder: the client's current folder (relative paths in the INI count from it).
         whole: True where the client's results are handed on as they are, unchecked.
+        best: True where the client runs only the solution that it takes for the best
+            (BestSolution.py).
         silenceSeconds: the longest time without a line from the client; None: no limit.
         warmUp: the command that runs its first pair alone, for a device that is cold (WarmUp.py);
             empty where none is to be run.
@@ -198,6 +200,7 @@ class Job:
     passes: int
     workingFolder: str
     whole: bool = False
+    best: bool = False
     silenceSeconds: Optional[float] = None
     warmUp: Tuple[str, ...] = ()
     stem: str = ""

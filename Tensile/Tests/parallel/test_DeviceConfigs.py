@@ -10,19 +10,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from Tensile.Parallel.ConfigSteps import unrollSizes
 from Tensile.Parallel.DeviceConfigs import (
     deviceConfig,
     placeSteps,
     readConfig,
-    unrollSizes,
     writeDeviceConfigs,
 )
 
 pytestmark = pytest.mark.unit
-
-# A folder of real configs with their COUNTS.json (problems per step, as a real Tensile counts
-# them). Optional: the same shapes are in SHAPES.
-REAL_CONFIGS = os.environ.get("TENSILE_PARALLEL_TEST_CONFIGS")
 
 GEMM = {"OperationType": "GEMM", "DataType": "h", "Batched": True}
 
@@ -265,28 +261,3 @@ def testDevicesTogetherHaveEverySizeOnce(ranges, devices):
             together += unrollSizes(sizesOf(part), 4, 4)
     key = json.dumps
     assert sorted(map(key, together)) == sorted(map(key, everything))
-
-
-@pytest.mark.skipif(REAL_CONFIGS is None, reason="TENSILE_PARALLEL_TEST_CONFIGS is not set")
-def testRealConfigsHaveAsManySizesAsTensileCounts():
-    """Every group whose sizes are listed is unrolled to the number that a real Tensile counts."""
-    counts = json.loads((Path(REAL_CONFIGS) / "COUNTS.json").read_text())
-    checked = 0
-    for name, content in counts.items():
-        try:
-            config = readConfig(str(Path(REAL_CONFIGS) / name))
-        except yaml.YAMLError:
-            continue
-        for step in content["steps"]:
-            if "problems" not in step:
-                continue
-            parts = config["BenchmarkProblems"][step["type"]]
-            final = (parts[step["group"] + 1 :] or [{}])[0] or {}
-            listed = final.get("BenchmarkFinalParameters")
-            if not listed or listed[0]["ProblemSizes"] is None:
-                continue
-            device = makeStep("%02d" % step["group"], step["problems"], {0: [[0, 1]]})
-            positions = placeSteps(config, [device])
-            assert list(positions), name
-            checked += 1
-    assert checked > 100

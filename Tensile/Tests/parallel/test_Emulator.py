@@ -419,14 +419,22 @@ def test_logFile(runner):
     assert len(pairLines(log.read_text())) == 290
 
 
-def test_libraryUpdateFile(runner):
-    """Index and speed of each problem's best solution."""
+def test_libraryUpdateFile(runner, tmp_path):
+    """The best solution's index in its logic and its speed; none where the library has no index."""
+    text = (DATA / "tensilelite-2024" / "library" / "TensileLibrary.yaml").read_text()
+    parts = text.split("libraryLogicIndex: -1")
+    numbers = ["libraryLogicIndex: %d" % (1000 + n) for n in range(len(parts) - 1)] + [""]
+    library = tmp_path / "TensileLibrary.yaml"
+    library.write_text("".join(part + number for part, number in zip(parts, numbers)))
     path = runner.prepare(LITE, library_update_file="update.yaml", library_update_comment="1")
-    runner.run("--config-file", path)
+    runner.run("--config-file", path, "--library-file", library)
     lines = (runner.folder / "update.yaml").read_text().split("\n")
     row = runner.table()[1]
     assert lines[0] == "  - - [1024, 1024, 1, 1024]"
-    assert lines[1] == "    - [%s, %s] # %s" % (row[14], row[12], row[15])
+    assert lines[1] == "    - [%d, %s] # %s" % (1000 + int(row[14]), row[12], row[15])
+    runner.run("--config-file", path)
+    lines = (runner.folder / "update.yaml").read_text().split("\n")
+    assert lines[0] == "# [1024, 1024, 1, 1024] no valid solutions."
 
 
 @pytest.mark.parametrize(

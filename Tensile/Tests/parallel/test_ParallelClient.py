@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -96,16 +97,13 @@ def test_mergedPasses(recorded, runScript):
 @pytest.mark.parametrize(
     "changes, reason",
     [
-        ({"best_solution": "1"}, "best-solution"),
         ({"grouped_gemm": "True"}, "grouped GEMM"),
-        ({"library_update_file": "update.yaml"}, "library-update-file"),
+        ({"best_solution": "1", "num_benchmarks": "2"}, "best-solution in several passes"),
     ],
 )
 def test_wholeSteps(recorded, runScript, changes, reason):
     """What cannot be cut goes whole to one device, with the reason said."""
     step = recorded("tensilelite-2024/full")
-    if "library_update_file" in changes:
-        changes = {"library_update_file": str(step.into / "update.yaml")}
     step.change(**changes)
     done = parallel(runScript, step)
     assert done.returncode == 0, done.stderr
@@ -114,8 +112,20 @@ def test_wholeSteps(recorded, runScript, changes, reason):
     assert step.results.read_bytes() == results
 
 
-def test_severalIniFilesGoWhole(recorded, runScript):
-    """Several --config-file go whole to one device; the first one still wins."""
+def test_withoutAnySizeTheClientDecides(recorded, runScript):
+    """A config without sizes: the file is the client's, here an empty one, and so is the exit."""
+    step = recorded("classic-4.44/full")
+    lines = step.ini.read_text().splitlines()
+    lines = [line for line in lines if not re.match(r"problem-size|\w+-strides", line)]
+    step.ini.write_text("\n".join(lines) + "\n")
+    done = parallel(runScript, step)
+    assert done.returncode == 0, done.stderr
+    assert "its list of sizes is empty" in done.stdout
+    assert step.results.read_bytes() == b""
+
+
+def test_severalIniFiles(recorded, runScript):
+    """Of several --config-file the first one that has an option counts, and all are cut."""
     step = recorded("tensilelite-2024/full")
     first = step.into / "first.ini"
     first.write_text("num-problems=2\nproblem-start-idx=1\n")
@@ -131,7 +141,14 @@ def test_severalIniFilesGoWhole(recorded, runScript):
     assert done.returncode == 0, done.stderr
     rows = step.results.read_text().splitlines()
     assert [row.split(",")[0] for row in rows[1:]] == ["1", "2"]
-    assert "several --config-file" in done.stdout
+    assert "whole" not in done.stdout
+    units = json.loads(stepJson(step).read_text())["units"]
+    assert {unit["problems"][0] for unit in units} == {1, 2}
+
+
+def stepJson(step):
+    """Where a step without a front end tells what it did."""
+    return step.out / "results.csv.parallel" / "step.json"
 
 
 def test_commandLineBeatsIni(recorded, runScript):
@@ -377,7 +394,7 @@ def test_signalEndsItAndTheSameCommandContinues(recorded, runScript, tmp_path, n
 def test_wholeStepKeepsTheBetterResults(recorded, runScript, tmp_path):
     """A step that goes whole never replaces a complete file of the same inputs by a part of one."""
     step = recorded("tensilelite-2024/full")
-    step.change(best_solution="1")
+    step.change(best_solution="1", num_benchmarks="2")
     assert parallel(runScript, step).returncode == 0
     good = step.results.read_bytes()
     faults = [{"size": SIZES[5], "kind": "crash"}]

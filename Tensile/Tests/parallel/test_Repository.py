@@ -32,9 +32,11 @@ ROOT_FILES = (
 ORDER = """
     __main__ Run ParallelClient
     History StepReport StepFolder HangLimit Step Loop Worker Guard
-    HostRun Doctor Toolchain HostArchitecture Host Report DeviceConfigs ParseArguments DeviceList
+    HostRun Doctor Toolchain HostArchitecture Host Report
+    DeviceConfigs ConfigSteps ParseArguments DeviceList
     Contest Baseline Schedule Cost WarmUp
-    Outcomes ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
+    Outcomes BestSolution LibraryUpdate
+    ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
     Neighbours QuietMachine SerialLock Locks CrossCheck Devices Masks Platform Files Terminal
