@@ -31,7 +31,7 @@ def readSolutionNames(libraryPath) -> List[str]:
         InputError: missing, not a library, without solutions, or with a gap in its indices (the
             client would end at it).
     """
-    path = os.fspath(libraryPath)
+    path = libraryOnDisk(os.fspath(libraryPath))
     byIndex: Dict[int, str] = {}
     try:
         for index, name in _solutions(path):
@@ -46,6 +46,17 @@ def readSolutionNames(libraryPath) -> List[str]:
         message = "%s: its solutions are not numbered 0 to %d" % (path, len(indices) - 1)
         raise InputError(message)
     return [byIndex[index] for index in indices]
+
+
+def libraryOnDisk(path: str) -> str:
+    """Where a library lies that an INI names.
+
+    TensileLite 2026 names TensileLibrary.dat and writes TensileLibrary.dat.zlib; its client tries
+    the name with .zlib by itself (clientLibraryFiles in ClientWriter.py; fileToMsgObject in
+    MasterSolutionLibrary.hpp).
+    """
+    packed = path + ".zlib"
+    return packed if not os.path.exists(path) and os.path.exists(packed) else path
 
 
 def _solutions(path: str) -> Iterator[Tuple[int, str]]:
