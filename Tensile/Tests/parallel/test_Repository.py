@@ -31,7 +31,8 @@ ROOT_FILES = (
 ORDER = """
     __main__ Run ParallelClient
     History StepReport StepFolder HangLimit Step Loop Worker Guard
-    HostRun Doctor Toolchain HostArchitecture HostClock Host Report DeviceConfigs ParseArguments DeviceList
+    HostRun Doctor Toolchain HostArchitecture HostClock
+    Host Report DeviceConfigs ParseArguments DeviceList
     Contest Baseline Schedule Cost WarmUp
     Outcomes ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
