@@ -31,7 +31,7 @@ from pathlib import Path
 import pytest
 import yaml
 from FakeHip import FakeHipUnavailable, buildFakeHip, fakeHipEnvironment
-from Processes import MARK, Marked
+from Processes import MARK, Marked, waitFor
 from test_Run import EMULATED_CLIENT, HERE, SCRIPT, readPieces, sameFiles, summaryOf
 from test_Shim import layOver
 
@@ -193,7 +193,7 @@ def continued(bed, tools):
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
-    marked.assertNothingIsLeft()
+    waitFor(lambda: not marked.own())
     second = bed.run(*arguments, script=bed.overlaid, environment=environment)
     return process.returncode, held, second
 
