@@ -28,7 +28,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "Tensile" / "Parallel" / "Alone"))
 
 from Tensile.Parallel import Host  # noqa: E402
-from Tensile.Parallel.Errors import InputError, TensileParallelError, describeError  # noqa: E402
+from Tensile.Parallel.Errors import (  # noqa: E402
+    InputError,
+    TensileParallelError,
+    describeError,
+)
 from Tensile.Parallel.Files import replaceFile, replaceJson  # noqa: E402
 
 TARGETS = (

@@ -27,6 +27,15 @@ WHITE_SPACE = " \t\r\n"
 # One line of these applies to all sizes, as many lines as sizes apply one each; any other number
 # of lines is ignored by the client.
 STRIDE_OPTIONS = ("a-strides", "b-strides", "c-strides", "d-strides", "e-strides", "bias-strides")
+STRIDE_OPTIONS += ("gate-strides",)  # 2026
+
+# Options of the 2026 client that may stand without a value, and are then true (main.cpp,
+# implicit_value): a value has to be attached to them.
+SWITCHES = ("best-solution", "timing-instrumentation")
+
+# Lists of the 2026 client: each value makes problems of its own, in an order that nobody here has
+# seen run (ClientProblemFactory.cpp).
+_MULTIPLYING = ("gate-type-args", "streamk-hybrid-mode", "hybrid-assignment-policy")
 
 # The k-th line of these belongs to the k-th size, however many lines there are (classic only).
 INDEXED_OPTIONS = ("a-zero-pads", "b-zero-pads", "convolution-problem")
@@ -36,6 +45,8 @@ LIST_OPTIONS = frozenset(
     + INDEXED_OPTIONS
     + ("config-file", "code-object", "problem-size", "activation-additional-args")
     + ("activation-enum-args", "bias-type-args", "factor-dim-args", "icache-flush-args")
+    + _MULTIPLYING
+    + ("prob-sol-map", "rocprof-counter")
     + ("a-ops", "b-ops", "c-ops", "d-ops", "free", "batch", "bound")
 )
 
@@ -49,6 +60,10 @@ max-enqueues-per-sync offset-e output-amaxD print-tensor-amaxd print-tensor-bias
 rotating-buffer-mode rotating-buffer-size skip-slow-solution-ratio sparse swizzle-tensor-a
 swizzle-tensor-b use-bias use-e use-gradient use-scaleAB use-scaleAlphaVec use-scaleCD
 use-user-args
+batch-mode gate-strides gate-type-args hybrid-assignment-policy icache-rotate-copies
+icache-rotate-size init-gate init-mx-a init-mx-b metadata-layout mx-scale-format
+print-tensor-gate prob-sol-map rocprof-counter streamk-hybrid-mode
+timing-instrumentation use-gate-residual
 """
 _CLASSIC = """
 a-ops a-zero-pads arithmetic-unit b-ops b-zero-pads batch bound c-ops convolution-identifier
@@ -558,7 +573,12 @@ def parseClientOptions(argv: Sequence[str]) -> ClientOptions:
         if name == "help":
             options.append((name, ""))
             continue
-        if not separator:
+        if not separator and name in SWITCHES:
+            value = "1"
+            if position < len(tokens) and not _isOption(tokens[position]):
+                value = tokens[position]
+                position += 1
+        elif not separator:
             if position == len(tokens) or _isOption(tokens[position]):
                 raise InputError("the client's option --%s needs a value" % name)
             value = tokens[position]
@@ -592,6 +612,11 @@ def wholeReason(config: ClientConfig, options: ClientOptions) -> Optional[str]:
             return "library-update-file lists the problems anew in every pass"
         if effective.get("performance-metric") == "CUEfficiency":
             return "library-update-file holds GFlops, and with CUEfficiency the results do not"
+    for key in _MULTIPLYING:
+        if len(effective.getAll(key)) > 1:
+            return "several %s make more problems of each size" % key
+    if effective.getAll("prob-sol-map"):
+        return "prob-sol-map names problems by their place in the whole list"
     if effective.groupedGemm:
         return "grouped GEMM makes one problem of all sizes"
     if effective.flag("dump-tensors"):

@@ -59,6 +59,9 @@ FROM_KFD = "the kernel's KFD topology"
 FROM_EMULATION = "emulation"
 FROM_NOTHING = "nothing"
 
+# MHz, as an MI210 has it. The emulator prints the same for its hardware monitor.
+EMULATED_FREQUENCY = 1700
+
 # The processors that LLVM's AMDGPUUsage.rst (table "AMDGPU Processors") calls APU. The MI300A is
 # left out: its gfx942 is also the discrete MI300X. The kernel tells it no better: KFD prints
 # local_mem_size as 0 for every node (kfd_topology.c, node_show).
@@ -96,6 +99,8 @@ class KfdNode:
         uuid: as ROCr forms it from the unique id: "GPU-" and 16 hex digits; empty for none.
         usable: whether its render node can be opened; ROCr does not count it otherwise.
         gpuId: the driver's own number for it; 0 where unknown.
+        maxFrequency: in MHz, 0 where unknown. It is what HIP's hipDeviceAttributeClockRate
+            comes from (ROCr, HSA_AMD_AGENT_INFO_MAX_CLOCK_FREQUENCY).
     """
 
     node: int
@@ -107,6 +112,7 @@ class KfdNode:
     product: str
     usable: bool
     gpuId: int = 0
+    maxFrequency: int = 0
 
     @property
     def uuid(self) -> str:
@@ -189,6 +195,7 @@ def _scanEmulated(system: System, count: int) -> DeviceScan:
             emulated=True,
             product="emulated device %d" % number,
             uniqueId="emulated-%d" % number,
+            maxFrequency=EMULATED_FREQUENCY,
         )
         for ordinal, number in enumerate(numbers)
     )
@@ -250,6 +257,7 @@ def _scanHip(system: System, answer: dict, nodes: Sequence[KfdNode]) -> DeviceSc
             product=entry["product"],
             computeUnits=entry["computeUnits"],
             pciAddress=entry["pci"],
+            maxFrequency=entry.get("maxFrequency", 0),
         )
         for ordinal, entry in enumerate(found)
     ]
@@ -312,6 +320,7 @@ def _withNode(device: Device, node: KfdNode) -> Device:
         computeUnits=node.computeUnits or device.computeUnits,
         uniqueId=node.uniqueId,
         renderNode=node.renderNode if node.usable else "",
+        maxFrequency=device.maxFrequency or node.maxFrequency,
     )
 
 
@@ -368,6 +377,7 @@ def _node(system: System, number: int, folder: str, facts: Mapping[str, int]) ->
         product=(system.readText(folder + "/name") or "").strip(),
         usable=bool(renderNode) and system.canOpen(renderNode),
         gpuId=int(gpuId) if gpuId.isdecimal() else 0,
+        maxFrequency=facts.get("max_engine_clk_fcompute", 0),
     )
 
 

@@ -16,7 +16,14 @@ from typing import List, Optional, Sequence
 from . import __version__
 from .CrossCheck import UNKNOWN, crossCheck, readEnumerator
 from .DeviceList import ALL_DEVICES, DeviceSelection, Selection, selectDevices
-from .Devices import FROM_HIP, FROM_KFD, DeviceScan, describeDevice, readTopology, scanDevices
+from .Devices import (
+    FROM_HIP,
+    FROM_KFD,
+    DeviceScan,
+    describeDevice,
+    readTopology,
+    scanDevices,
+)
 from .Errors import InputError
 from .Host import Host, findHost, unsafeInShell
 from .Locks import lockHolder, lockProblem

@@ -75,6 +75,7 @@ def hashInputs(
     client: Optional[str],
     tree: str,
     architecture: str,
+    clock: Optional[int] = None,
 ) -> Dict[str, str]:
     """What a run's results depend on, each with a hash.
 
@@ -84,8 +85,9 @@ def hashInputs(
         client: path of tensile_client; None for the emulated one, or one that the host builds.
         tree: the host's folder; its files count, by what they say.
         architecture: of the devices.
+        clock: that the host is given, in MHz; None where it is given none.
     """
-    return {
+    inputs = {
         "the config": _hash(_read(path) for path in files),
         "Tensile's options": _hash(
             option.encode("utf-8", "replace") for option in options if option not in _VERBOSE
@@ -94,6 +96,10 @@ def hashInputs(
         "Tensile itself": _hash(_treeParts(tree)),
         "the architecture": _hash([architecture.encode()]),
     }
+    if clock is not None:
+        # Of the logic alone: it is not among the inputs of a step.
+        inputs["the GPU's clock"] = _hash([str(clock).encode()])
+    return inputs
 
 
 def outputMarks(merged: str) -> Dict[str, List[int]]:

@@ -19,6 +19,7 @@ TENSILELITE_2024 = "TensileLite 2024"
 TENSILELITE_2025 = "TensileLite early 2025"
 TENSILELITE_2026 = "TensileLite 2026"
 CLASSIC = "classic Tensile"
+UNKNOWN = "Tensile of an unknown generation"
 
 # Where the host lies within the folder that a user may name: the tree itself, hipBLASLt's root,
 # rocm-libraries' root.
@@ -54,7 +55,7 @@ class Host:
     @property
     def buildsClient(self) -> bool:
         """Whether it builds a client of its own when it is given none."""
-        return self.generation != TENSILELITE_2026
+        return self.generation not in (TENSILELITE_2026, UNKNOWN)
 
     @property
     def defaultClient(self) -> str:
@@ -131,17 +132,38 @@ def hostCommand(host: Host, bootstrapOptions: Sequence[str], arguments: Sequence
     return [sys.executable, bootstrap, *bootstrapOptions, host.tree, "--", *arguments]
 
 
+def refusesUnknownParameters(host: Host) -> bool:
+    """Whether the host ends at a global parameter that it does not know (newer 2026 trees)."""
+    path = os.path.join(host.tree, "Tensile", "Common", "GlobalParameters.py")
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return "raise ConfigTypeError" in stream.read()
+    except OSError:
+        return False
+
+
 def serialCommand(
-    host: Host, arguments: Sequence[str], environment: Mapping[str, str]
+    host: Host,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    deviceList: bool = False,
 ) -> Tuple[List[str], Mapping[str, str]]:
     """The host's own command and its environment.
 
     Its script takes whichever Tensile Python finds first, so the tree goes to the front of
     PYTHONPATH: what runs is the tree that was found, and not an installed one.
+
+    Args:
+        deviceList: the config has a DeviceList. A host that would refuse to run such a config is
+            started by HostBootstrap.py, which does what its script does and makes DeviceList
+            known; nothing else differs.
     """
     inherited = environment.get("PYTHONPATH")
     path = host.tree if not inherited else host.tree + os.pathsep + inherited
-    return [sys.executable, host.command, *arguments], dict(environment, PYTHONPATH=path)
+    command = [sys.executable, host.command, *arguments]
+    if deviceList and refusesUnknownParameters(host):
+        command = hostCommand(host, [], arguments)
+    return command, dict(environment, PYTHONPATH=path)
 
 
 def unsafeInShell(path: str) -> Optional[str]:
@@ -184,7 +206,7 @@ def _generation(package: str) -> str:
 
     Early 2025 made Common a package; by 2026 the host no longer builds a client, so
     ClientExecutable.py is gone. Before that, TensileInstructions/ tells TensileLite from classic
-    Tensile.
+    Tensile. A tree without Common is of a generation that nobody here has seen.
     """
 
     def has(*name: str) -> bool:
@@ -192,6 +214,8 @@ def _generation(package: str) -> str:
 
     if has("Common", "__init__.py"):
         return TENSILELITE_2025 if has("ClientExecutable.py") else TENSILELITE_2026
+    if not has("Common.py"):
+        return UNKNOWN
     return TENSILELITE_2024 if has("TensileInstructions") else CLASSIC
 
 

@@ -6,11 +6,15 @@
       --parent PID       the process that started this; when it dies, this and its children end
       --settings FILE    run.json: the client that the host builds is written into it
       --launcher PATH    what the host is to run instead of the client that it built
+      --max-frequency N  what the host is answered when it asks a GPU for its clock, in MHz
 
 It touches the host in these places, and changes no file of it:
 
 - DeviceList becomes a global parameter that the host knows, so that it is not reported as
-  unrecognised.
+  unrecognised, or refused (2026).
+- With --max-frequency: early 2025 and 2026 trees ask a GPU for its clock (of 2025: by installing
+  hip-python where it is missing, and at last by a question on the terminal that has no end where
+  nobody answers). They are given the number instead, and nobody is asked.
 - With --launcher: when the host asks for its client for the first time, it builds one as usual;
   from then on it is told the launcher's path, as if that had been given with --prebuilt-client.
   (Building in a first run of the host and benchmarking in a second would need no such touch, but
@@ -33,7 +37,8 @@ GRACE_SECONDS = 10.0
 
 def parseArguments(argv):
     """(options, tree, arguments of the host) of this script's command line."""
-    options = {"--parent": None, "--settings": None, "--launcher": None}
+    names = ("--parent", "--settings", "--launcher", "--max-frequency")
+    options = dict.fromkeys(names)
     index = 0
     while argv[index] in options:
         options[argv[index]] = argv[index + 1]
@@ -163,14 +168,25 @@ def useTree(tree):
 
 
 def registerDeviceList():
-    """Make DeviceList a global parameter of the host, empty by default."""
+    """Make DeviceList a global parameter of the host, None by default.
+
+    None, because the 2026 host lets a parameter with that default have a value of any type, null
+    included; with an empty list as the default it refuses null (_assertGlobalParametersAreValid).
+    """
     try:
         # Early 2025 made Common a package, and the parameters a module of it.
         from Tensile.Common import GlobalParameters as common
     except ImportError:
-        from Tensile import Common as common
-    for parameters in (common.globalParameters, common.defaultGlobalParameters):
-        parameters.setdefault("DeviceList", [])
+        try:
+            from Tensile import Common as common
+        except ImportError:
+            common = None
+    for name in ("globalParameters", "defaultGlobalParameters"):
+        parameters = getattr(common, name, None)
+        if parameters is None:
+            print("note: this Tensile's %s were not found, so it does not know DeviceList" % name)
+        else:
+            parameters.setdefault("DeviceList", None)
     return common
 
 
@@ -197,6 +213,20 @@ def launchInstead(common, launcher, settings):
     ClientExecutable.getClientExecutable = getClientExecutable
 
 
+def answerClock(frequency):
+    """Give the host a GPU's clock wherever it would ask for it.
+
+    Args:
+        frequency: in MHz, as text.
+    """
+    from Tensile import Tensile
+
+    # Tensile() asks this one first, and nobody else when it gets a number.
+    Tensile.get_gpu_max_frequency = lambda deviceId: int(frequency)
+    # LibraryLogic reads this; Tensile() sets it only where the config itself has UseEffLike.
+    os.environ["MAX_FREQ"] = frequency
+
+
 def noteClient(settings, client):
     """Write the client's path into run.json, so that no reader sees half a file."""
     with open(settings, encoding="utf-8") as stream:
@@ -219,6 +249,8 @@ def main(argv):
     common = registerDeviceList()
     if options["--launcher"] is not None:
         launchInstead(common, options["--launcher"], options["--settings"])
+    if options["--max-frequency"] is not None:
+        answerClock(options["--max-frequency"])
     from Tensile import Tensile
 
     Tensile.main()

@@ -32,7 +32,13 @@ from .Devices import DeviceScan, describeDevice, scanDevices
 from .Errors import InputError, TensileParallelError, describeError
 from .HangLimit import hangSeconds
 from .LibraryUpdate import Winner, winnersOf, writeLibraryUpdate
-from .Locks import LOCK_DIR_VARIABLE, LOCKS_FOLDER, lockHolder, lookAtLocks, useAbsoluteLockFolder
+from .Locks import (
+    LOCK_DIR_VARIABLE,
+    LOCKS_FOLDER,
+    lockHolder,
+    lookAtLocks,
+    useAbsoluteLockFolder,
+)
 from .Loop import Loop, LoopResult, Lost
 from .Neighbours import busyNotes
 from .Outcomes import examine

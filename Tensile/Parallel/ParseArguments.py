@@ -23,6 +23,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from .ClientConfig import SWITCHES
 from .Errors import InputError
 from .Types import Device
 
@@ -82,6 +83,7 @@ RUN_OPTIONS: Dict[str, int] = {
     "--hang-limit": 1,
     "--help": 0,
     "--keep-sizes-whole": 0,
+    "--max-frequency": 1,
     "--no-wait": 0,
     "--no-warm-up": 0,
     "--quiet": 0,
@@ -113,7 +115,6 @@ CLIENT_OPTIONS: Dict[str, int] = {
 }
 # Planned, and not to be mistaken for an option of the host meanwhile.
 NOT_YET: Dict[str, int] = {
-    "--max-frequency": 1,
     "--plan": 0,
     "--report": 1,
     "--status": 1,
@@ -172,6 +173,7 @@ class RunSettings:
         emulate: number of emulated devices; 0 for the machine's own.
         hangLimit: --hang-limit in seconds; None to derive it.
         baseline: "auto" or "off".
+        maxFrequency: --max-frequency in MHz; None where it was not given.
         argv: the command line as it was.
     """
 
@@ -195,6 +197,7 @@ class RunSettings:
     keepSizesWhole: bool = False
     affinity: bool = False
     hangLimit: Optional[float] = None
+    maxFrequency: Optional[int] = None
     verbose: bool = False
     quiet: bool = False
     version: bool = False
@@ -317,6 +320,7 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         keepSizesWhole=ours.keep_sizes_whole,
         affinity=ours.affinity,
         hangLimit=ours.hang_limit,
+        maxFrequency=ours.max_frequency,
         verbose=any(word.option in ("-v", "--verbose") for word in host),
         quiet=ours.quiet,
         doctor=ours.doctor,
@@ -346,7 +350,7 @@ def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
             value for word in theirs if word.option == "--config-file" for value in word.values
         ),
         clientArguments=tuple(
-            (word.option.lstrip("-"), " ".join(word.values))
+            (word.option.lstrip("-"), _clientValue(word))
             for word in theirs
             if word.option and word.option != "--config-file"
         ),
@@ -509,6 +513,13 @@ def _serialArguments(words: Sequence[_Word]) -> Tuple[str, ...]:
             options = [word for word in rest if word.option and word.option != "--"]
             return _joinWords([word for word in rest if not word.option] + options)
     return _joinWords(rest)
+
+
+def _clientValue(word: _Word) -> str:
+    """An option's value; a switch without one is on."""
+    if not word.values and word.option.lstrip("-") in SWITCHES:
+        return "1"
+    return " ".join(word.values)
 
 
 def _lastValue(words: Sequence[_Word], option: str) -> Optional[str]:
@@ -690,6 +701,13 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         help="the Tensile tree; else TENSILE_ROOT, else the tree this lies in, else an "
         "importable Tensile",
     )
+    group.add_argument(
+        "--max-frequency",
+        metavar="MHZ",
+        type=_megahertz,
+        help="the GPUs' clock, by which newer Tensiles divide speeds (UseEffLike); default: as the "
+        "runtime tells it",
+    )
     group = parser.add_argument_group("before a run")
     group.add_argument(
         "--doctor",
@@ -750,6 +768,13 @@ def _seconds(text: str) -> float:
         number = -1.0
     if not 0 <= number < math.inf:
         raise argparse.ArgumentTypeError("give seconds, or 0 for no limit")
+    return number
+
+
+def _megahertz(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError("give a whole number of MHz, 1 or more")
     return number
 
 

@@ -27,7 +27,9 @@ HIP_ANSWER = "TENSILE_PARALLEL_HIP_ANSWER "
 # Run by a Python of its own, so that our process never loads the runtime. Only calls whose
 # signature has been the same since HIP 4 are used; hipDeviceProp_t changes its layout between
 # versions, so the architecture is found in its bytes. 63 is
-# hipDeviceAttributeMultiprocessorCount (hip_runtime_api.h).
+# hipDeviceAttributeMultiprocessorCount, 5 is hipDeviceAttributeClockRate, in kHz
+# (hip_runtime_api.h; runtimes before HIP 4.5 have another attribute at 5, whose values are no
+# clock that a GPU could have).
 HIP_PROBE = r"""
 import ctypes, json, os, re, sys
 
@@ -58,11 +60,11 @@ def architecture(hip, index):
                 return found.group().decode()
     return ""
 
-def computeUnits(hip, index):
+def attribute(hip, number, index, least, most):
     value = ctypes.c_int(0)
     call = getattr(hip, "hipDeviceGetAttribute", None)
-    failed = call is None or call(ctypes.byref(value), 63, index) != 0
-    return 0 if failed or not 0 < value.value < 4096 else value.value
+    failed = call is None or call(ctypes.byref(value), number, index) != 0
+    return 0 if failed or not least <= value.value <= most else value.value
 
 problems = []
 hip, library = load()
@@ -75,7 +77,8 @@ devices = [
         "product": text(getattr(hip, "hipDeviceGetName", None), index),
         "pci": text(getattr(hip, "hipDeviceGetPCIBusId", None), index).lower(),
         "architecture": architecture(hip, index),
-        "computeUnits": computeUnits(hip, index),
+        "computeUnits": attribute(hip, 63, index, 1, 4095),
+        "maxFrequency": attribute(hip, 5, index, 100000, 10000000) // 1000,
     }
     for index in range(count.value if status == 0 else 0)
 ]

@@ -43,6 +43,7 @@ from .History import (
 )
 from .Host import (
     TENSILELITE_2026,
+    UNKNOWN,
     Host,
     findHost,
     hostCommand,
@@ -51,12 +52,14 @@ from .Host import (
     unsafeInShell,
 )
 from .HostArchitecture import Telling, tellArchitecture
+from .HostClock import asksForClock, clockFor, mayHangWithoutTerminal
 from .HostRun import HostEnd, runHost, timeStamp
 from .Locks import LOCKS_FOLDER, lookAtLocks, useAbsoluteLockFolder
 from .Neighbours import busyNotes
 from .ParseArguments import (
     SETTINGS_VERSION,
     RunSettings,
+    givesHostOption,
     globalParametersOption,
     hostOptionValue,
     parseRunArguments,
@@ -178,12 +181,16 @@ def run(settings: RunSettings) -> int:
     notes: List[str] = []
     if host.standIn:
         notes.append("no Tensile was found: a stand-in is used, which makes no real kernels")
+    if host.generation == UNKNOWN:
+        notes.append("this Tensile is of an unknown generation: it may need more than is done here")
     _refuseMissing(settings)
     config, unreadable = _readConfig(settings)
     wanted = _wantedDevices(settings, config)
-    if unreadable or wanted is None:
+    cpuOnly = "--cpu-only" if givesHostOption(settings.hostOptions, "--cpu-only") else ""
+    if unreadable or wanted is None or cpuOnly:
         _say(notes)
-        reason = unreadable or _whyNoList(settings, config)
+        reason = unreadable or (cpuOnly and "%s measures on no GPU" % cpuOnly)
+        reason = reason or _whyNoList(settings, config)
         return _becomeSerial(settings, host, config, reason)
     scan, selection = _selectDevices(settings, wanted)
     notes += [note for note in scan.notes + selection.notes if note not in notes]
@@ -191,12 +198,14 @@ def run(settings: RunSettings) -> int:
         _say(notes)
         return _becomeSerial(settings, host, config, selection.reason or scan.reason, scan)
     notes += _configNotes(settings, config)
+    clock, note = clockFor(host, settings, config, selection.devices)
+    notes += [note] if note else []
     notes += busyNotes(System(), selection.devices) + numaNotes(System(), selection.devices)
     places = _places(settings.out)
     _refuseUnsafePaths(settings, places)
     client = _unitClient(settings, host)
     _say(notes)
-    return _runParallel(settings, host, config, selection, notes, places, client)
+    return _runParallel(settings, host, config, selection, notes, places, client, clock)
 
 
 def _refuseMissing(settings: RunSettings) -> None:
@@ -243,8 +252,12 @@ def _globalParameter(settings: RunSettings, config: Any, name: str) -> Any:
             return yaml.safe_load(text)
         except yaml.YAMLError:
             return text
+    return _globalParameters(config).get(name)
+
+
+def _globalParameters(config: Any) -> Dict[str, Any]:
     parameters = config.get("GlobalParameters")
-    return parameters.get(name) if isinstance(parameters, dict) else None
+    return parameters if isinstance(parameters, dict) else {}
 
 
 def _wantedDevices(settings: RunSettings, config: Any) -> Any:
@@ -285,11 +298,10 @@ def _selectDevices(settings: RunSettings, wanted: Any) -> Tuple[DeviceScan, Sele
 def _configNotes(settings: RunSettings, config: Any) -> List[str]:
     """What is to be said about a config before a parallel run."""
     notes = []
-    parameters = config.get("GlobalParameters")
-    if not isinstance(parameters, dict):
-        parameters = {}
-    if "Device" in parameters or settings.parameter("Device") is not None:
+    if "Device" in _globalParameters(config) or settings.parameter("Device") is not None:
         notes.append("Device is overruled by DeviceList")
+    if _globalParameter(settings, config, "ParallelGpuExecution") not in (None, 1):
+        notes.append("ParallelGpuExecution is overruled by DeviceList")
     if _globalParameter(settings, config, "PinClocks"):
         notes.append(
             "PinClocks is turned off: Tensile pins the clocks of GPU 0, whichever GPUs are used"
@@ -420,7 +432,9 @@ def _becomeSerial(
     tell("TensileParallel: serial Tensile on device %s: %s" % (device, why), sys.stderr)
     if settings.emulate:
         tell("TensileParallel: EMULATED: the times will be made up", sys.stderr)
-    command, environment = serialCommand(host, arguments, environment)
+    _sayOfClock(settings, host, config)
+    named = _globalParameters(config)
+    command, environment = serialCommand(host, arguments, environment, "DeviceList" in named)
     lockForSerial(
         device,
         scan,
@@ -429,6 +443,22 @@ def _becomeSerial(
         say=lambda line: tell("TensileParallel: %s" % line, sys.stderr),
     )
     os.execvpe(command[0], command, environment)
+
+
+def _sayOfClock(settings: RunSettings, host: Host, config: Any) -> None:
+    """A word on a question that serial Tensile will ask, where nobody could answer it."""
+    if settings.maxFrequency is not None:
+        _say(["--max-frequency is not used: serial Tensile asks the GPU itself"])
+    if not asksForClock(host, settings, config) or not mayHangWithoutTerminal(host):
+        return
+    if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
+        _say(
+            [
+                "this Tensile asks the GPU for its clock, may install hip-python for that, and at "
+                "last asks on the terminal. There is none: it may wait for ever. UseEffLike: False "
+                "in the config's GlobalParameters avoids the question"
+            ]
+        )
 
 
 def _serialDevice(settings: RunSettings, config: Any) -> str:
@@ -469,6 +499,7 @@ def _runParallel(
     notes: Sequence[str],
     places: Places,
     client: Optional[str],
+    clock: Optional[int],
 ) -> int:
     """Write what the parallel client needs, run the host, report."""
     started = time.time()
@@ -483,7 +514,7 @@ def _runParallel(
     with _lockedOutputs(places) as lock, open(places.log, "ab", buffering=0) as log:
         logger = _logInto(log)
         try:
-            history, changed = _openHistory(settings, host, selection, places, client)
+            history, changed = _openHistory(settings, host, selection, places, client, clock)
             if isUntouched(history, places.merged):
                 return _sayFinished(settings, history, places)
             notes = [*notes, *_say(changed), *_say(_heldDevices(settings, selection, places))]
@@ -504,7 +535,7 @@ def _runParallel(
             if not settings.quiet:
                 _announce(settings, host, selection, places)
             end = runHost(
-                _command(settings, host, config, places, client, redo, telling),
+                _command(settings, host, config, places, client, redo, telling, clock),
                 _environment(settings),
                 log,
                 echoAll=settings.verbose,
@@ -534,6 +565,7 @@ def _openHistory(
     selection: Selection,
     places: Places,
     client: Optional[str],
+    clock: Optional[int],
 ) -> Tuple[History, List[str]]:
     """(what the folder holds of this command's earlier runs, notes)."""
     inputs = hashInputs(
@@ -542,6 +574,7 @@ def _openHistory(
         client,
         host.tree,
         selection.devices[0].architecture,
+        clock,
     )
     earlier = readHistory(places.outputs)
     if earlier is None or settings.fresh:
@@ -708,16 +741,21 @@ def _command(
     client: Optional[str],
     redo: Optional[bool],
     telling: Telling,
+    clock: Optional[int],
 ) -> List[str]:
     """The host's command line: the user's options, our launcher and output folder."""
     bootstrap = ["--parent", str(os.getpid())]
+    if clock is not None:
+        bootstrap += ["--max-frequency", str(clock)]
     changes = dict(telling.parameters)
     if _globalParameter(settings, config, "PinClocks"):
         changes["PinClocks"] = "False"
     if redo is not None:
         changes["ForceRedoBenchmarkProblems"] = str(redo)
-    if host.generation == TENSILELITE_2026:
-        # Its own way of using several GPUs: the launcher is one client to it.
+    own = _globalParameter(settings, config, "ParallelGpuExecution")
+    if host.generation == TENSILELITE_2026 or own is not None:
+        # Its own way of using several GPUs: it would split what the launcher is to split (0: over
+        # those that amd-smi lists, N: over N; 1: the launcher is its one client).
         changes["ParallelGpuExecution"] = "1"
     options = [*telling.options, *globalParametersOption(settings.hostOptions, changes)]
     if client is None and not settings.emulate:

@@ -59,7 +59,7 @@ def readSolutions(libraryPath) -> List[Solution]:
         InputError: missing, not a library, without solutions, or with a gap in its indices (the
             client would end at it).
     """
-    path = os.fspath(libraryPath)
+    path = libraryOnDisk(os.fspath(libraryPath))
     byIndex: Dict[int, Solution] = {}
     try:
         for solution in _solutions(path):
@@ -74,6 +74,17 @@ def readSolutions(libraryPath) -> List[Solution]:
         message = "%s: its solutions are not numbered 0 to %d" % (path, len(indices) - 1)
         raise InputError(message)
     return [byIndex[index] for index in indices]
+
+
+def libraryOnDisk(path: str) -> str:
+    """Where a library lies that an INI names.
+
+    TensileLite 2026 names TensileLibrary.dat and writes TensileLibrary.dat.zlib; its client tries
+    the name with .zlib by itself (clientLibraryFiles in ClientWriter.py; fileToMsgObject in
+    MasterSolutionLibrary.hpp).
+    """
+    packed = path + ".zlib"
+    return packed if not os.path.exists(path) and os.path.exists(packed) else path
 
 
 def _solutions(path: str) -> Iterator[Solution]:

@@ -17,6 +17,7 @@ from .BestSolution import BEST
 from .ClientConfig import (
     INDEXED_OPTIONS,
     STRIDE_OPTIONS,
+    SWITCHES,
     ClientConfig,
     ClientOptions,
     readClientConfigs,
@@ -25,7 +26,7 @@ from .ClientConfig import (
 )
 from .Errors import InputError
 from .ParseArguments import ClientSettings
-from .SolutionNames import readSolutionNames
+from .SolutionNames import libraryOnDisk, readSolutionNames
 from .Types import Device, Job, Unit
 from .WarmUp import warmUpCommand
 
@@ -263,12 +264,13 @@ def _resultsPath(config: ClientConfig, workingFolder: str) -> Path:
 
 def _arguments(settings: ClientSettings, without: Tuple[str, ...]) -> Tuple[str, ...]:
     """The user's options but for some, and without --config-file."""
-    return tuple(
-        text
-        for key, value in settings.clientArguments
-        if key not in without
-        for text in ("--" + key, value)
-    )
+    words: List[str] = []
+    for key, value in settings.clientArguments:
+        if key in SWITCHES and key not in without:
+            words.append("--%s=%s" % (key, value))
+        elif key not in without:
+            words += ["--" + key, value]
+    return tuple(words)
 
 
 def _readNames(config: ClientConfig, workingFolder: str) -> List[str]:
@@ -322,7 +324,7 @@ def _hashInputs(
     library = config.get("library-file") or ""
     return {
         "the INI": digest.hexdigest(),
-        "the solution library": _hashFile(os.path.join(workingFolder, library)),
+        "the solution library": _hashFile(libraryOnDisk(os.path.join(workingFolder, library))),
         "the client": _hashFile(client[-1]),
         "the architecture": hashlib.sha256(architecture.encode()).hexdigest(),
     }

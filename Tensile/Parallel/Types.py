@@ -29,6 +29,7 @@ class Device:
         pciAddress: "0000:63:00.0"; empty where unknown. Partitions of one card share it.
         uniqueId: the driver's unique id; empty where unknown.
         renderNode: "/dev/dri/renderD128"; empty where unknown.
+        maxFrequency: of its compute clock, in MHz; 0 where unknown.
     """
 
     ordinal: int
@@ -40,6 +41,7 @@ class Device:
     pciAddress: str = ""
     uniqueId: str = ""
     renderNode: str = ""
+    maxFrequency: int = 0
 
     def __post_init__(self) -> None:
         if self.ordinal < 0:

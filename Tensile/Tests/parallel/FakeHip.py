@@ -8,6 +8,7 @@ Its machine is made of these variables, read once as well:
     FAKE_HIP_DEVICES      "gfx90a:0000:03:00.0,gfx90a:0000:83:00.0": name and PCI address of each;
                           the UUID of device 0 is GPU-1111111111111111, of 1 GPU-2222222222222222
     FAKE_HIP_UNITS        "304,80": compute units of each; 104 where it names no more
+    FAKE_HIP_CLOCK        kHz, of all; unset: the runtime does not tell
     FAKE_HIP_LOG          a file: one line "PID MASK COUNT" is appended by every process that
                           initialises the runtime
     FAKE_HIP_EMPTY_HIDES  set: an empty HIP mask hides every device, as from ROCm 5.6 on
@@ -147,8 +148,11 @@ int hipDeviceGetPCIBusId(char *pci, int size, int device) {
 
 int hipDeviceGetAttribute(int *value, int attribute, int device) {
     hipInit(0);
-    if (device < 0 || device >= count || attribute != 63) return INVALID;
-    *value = visible[device].units;
+    const char *clock = getenv("FAKE_HIP_CLOCK");
+    if (device < 0 || device >= count) return INVALID;
+    if (attribute == 63) *value = visible[device].units;
+    else if (attribute == 5 && clock) *value = atoi(clock);
+    else return INVALID;
     return OK;
 }
 """

@@ -321,6 +321,12 @@ def test_firstConfigFileWins():
         (["grouped-gemm=1"], "", "grouped"),
         (["dump-tensors=1"], "", "dump-tensors"),
         ([], "--config-file a --config-file b", None),
+        (["gate-type-args=Half", "gate-type-args=Float"], "", "gate-type-args"),
+        (["streamk-hybrid-mode=0", "streamk-hybrid-mode=1"], "", "streamk-hybrid-mode"),
+        (["gate-type-args=Half", "streamk-hybrid-mode=1"], "", None),
+        (["prob-sol-map=0,3"], "", "prob-sol-map"),
+        (["num-benchmarks=2"], "--best-solution --mx-scale-format 1", "best-solution"),
+        ([], "--timing-instrumentation", None),
     ],
 )
 def test_whatMustGoWhole(lines, argv, word):

@@ -354,6 +354,7 @@ def test_theTopologyAddsToWhatHipTells(machine):
         PCI[3],
         "%016x" % 4,
         "/dev/dri/renderD131",
+        1700,
     )
 
 

@@ -45,6 +45,7 @@ def alone(monkeypatch, tmp_path):
         (("Common.py", "Parallel.py"), Host.CLASSIC),
         (("Common/__init__.py", "ClientExecutable.py"), Host.TENSILELITE_2025),
         (("Common/__init__.py", "ParallelExecution.py"), Host.TENSILELITE_2026),
+        (("Everything.py",), Host.UNKNOWN),
     ],
 )
 def testGenerationIsReadFromTheFiles(alone, tmp_path, files, generation):
@@ -52,7 +53,8 @@ def testGenerationIsReadFromTheFiles(alone, tmp_path, files, generation):
     tree = makeTree(tmp_path / "tree", *files)
     host = findHost({}, str(tree))
     assert (host.generation, host.version, host.standIn) == (generation, "1.2.3", False)
-    assert host.buildsClient == (generation != Host.TENSILELITE_2026)
+    builds = generation not in (Host.TENSILELITE_2026, Host.UNKNOWN)
+    assert host.buildsClient == builds
     assert "Tensile" not in sys.modules or not hasattr(sys.modules["Tensile"], "__version__")
 
 
@@ -164,7 +166,7 @@ def testTheHostKnowsDeviceList(standIn):
         arguments=["a b", "-1"],
     )
     assert end.status == 0, log
-    assert b"arguments ['a b', '-1'] %s []" % standIn.tree.encode() in log
+    assert b"arguments ['a b', '-1'] %s None" % standIn.tree.encode() in log
     assert b"assigned [0, 1]" in log
     assert b"Nonsense" in log and b"DeviceList = " not in log
 
@@ -343,7 +345,7 @@ def testRealTreesKnowDeviceList(request, tmp_path):
             HostBootstrap.useTree(%r)
             common = HostBootstrap.registerDeviceList()
             common.restoreDefaultGlobalParameters()
-            assert common.globalParameters["DeviceList"] == []
+            assert common.globalParameters["DeviceList"] is None
             from Tensile import ClientExecutable
             HostBootstrap.launchInstead(common, "/launcher", "/nowhere")
             common.globalParameters["PrebuiltClient"] = "/launcher"

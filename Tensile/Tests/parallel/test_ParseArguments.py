@@ -290,6 +290,18 @@ def testWarmUpAndBaselineOnBothCommands(tmp_path):
         parseClientArguments(["--baseline", "on"])
 
 
+def testASwitchOfTheClientNeedsNoValue():
+    """TensileLite 2026 writes --timing-instrumentation and --best-solution without one."""
+    settings = parseClientArguments(
+        ["--config-file", "a.ini", "--timing-instrumentation", "--mx-scale-format", "1"]
+    )
+    assert settings.configFiles == ("a.ini",)
+    assert settings.clientArguments == (("timing-instrumentation", "1"), ("mx-scale-format", "1"))
+    assert parseClientArguments(["--best-solution", "0"]).clientArguments == (
+        ("best-solution", "0"),
+    )
+
+
 def testTheClientsOwnOptionsAreHandedOn():
     """tensile_client's options, values with dashes included, in both spellings."""
     settings = parseClientArguments(

@@ -32,7 +32,7 @@ ROOT_FILES = (
 ORDER = """
     __main__ Run ParallelClient
     History StepReport StepFolder HangLimit Step Loop Worker Guard
-    HostRun Doctor Toolchain HostArchitecture Host Report
+    HostRun Doctor Toolchain HostArchitecture HostClock Host Report
     DeviceConfigs ConfigSteps ParseArguments DeviceList
     Contest Baseline Schedule Cost WarmUp
     Outcomes BestSolution LibraryUpdate

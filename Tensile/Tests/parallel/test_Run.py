@@ -25,6 +25,7 @@ from Tensile.Parallel.ParseArguments import parseRunArguments
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 SCRIPT = ROOT / "Tensile" / "bin" / "TensileParallel"
+DATA_2024 = HERE / "data" / "tensilelite-2024"
 EMULATED_CLIENT = ROOT / "Tensile" / "bin" / "TensileEmulatedClient"
 
 CONFIG = """

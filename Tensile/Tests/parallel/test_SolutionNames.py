@@ -48,6 +48,15 @@ def test_compressedLibrary(tmp_path):
     assert readSolutionNames(path) == readSolutionNames(PACKED)
 
 
+def test_compressedLibraryUnderItsLogicalName(tmp_path):
+    """2026 names .dat in the INI and writes .dat.zlib; what is there under its own name counts."""
+    named = tmp_path / "TensileLibrary.dat"
+    (tmp_path / "TensileLibrary.dat.zlib").write_bytes(zlib.compress(PACKED.read_bytes()))
+    assert readSolutionNames(named) == readSolutionNames(PACKED)
+    named.write_bytes(msgpack.packb({"solutions": [{"index": 0, "name": "other"}]}))
+    assert readSolutionNames(named) == ["other"]
+
+
 def test_lineScanAgreesWithPyYaml():
     """What the scan finds is what is in the file."""
     library = yaml.safe_load(YAML.read_text())
