@@ -824,7 +824,7 @@ def testVersionNamesUsAndTheHost(host):
     result = runIt("--version", "--tensile-root", host)
     assert result.returncode == 0
     assert "TensileParallel 0." in result.stdout and host in result.stdout
-    assert ("classic" in result.stdout) == host.endswith("classic")
+    assert ("classic Tensile" in result.stdout) == host.endswith("classic")
 
 
 def testTheStandInIsUsedAndSaysSo(config, tmp_path):

@@ -180,6 +180,8 @@ def ask(generation, expression, values):
     answer = subprocess.run(
         [sys.executable, "-c", code],
         input=json.dumps(values),
+        # `-c` looks in the current folder first, which may be a real tree.
+        cwd=hostFolder / generation,
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
