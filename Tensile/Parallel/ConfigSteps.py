@@ -170,6 +170,12 @@ def readConfig(path: str, sizesPath: Optional[str] = None, alternateFormat: bool
     return converted
 
 
+def globalParameters(config: Any) -> Dict[str, Any]:
+    """A config's GlobalParameters; none where it has none, or something else by that name."""
+    parameters = config.get("GlobalParameters") if isinstance(config, dict) else None
+    return parameters if isinstance(parameters, dict) else {}
+
+
 def unrollSizes(problemSizes: Sequence[dict], indices: Optional[int], leading: int) -> List[dict]:
     """ProblemSizes as one entry per size, in the client's order.
 
@@ -275,7 +281,7 @@ def unrolledSizes(config: Any, parts: Sequence[Any], group: int) -> Optional[Lis
         return None
     try:
         unrolled = unrollSizes(sizes, *indicesOf(parts[0]))
-        if (config.get("GlobalParameters") or {}).get("SortProblems"):
+        if globalParameters(config).get("SortProblems"):
             unrolled.sort(key=_sizesOf)
         return unrolled
     except MISSHAPEN:

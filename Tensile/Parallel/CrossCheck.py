@@ -40,6 +40,7 @@ from typing import (
 from .Devices import FROM_EMULATION, DeviceScan, KfdNode, baseArchitecture, readTopology
 from .Masks import ROCR, hipMask
 from .Platform import DEFAULT_TIMEOUT, ProgramResult, System
+from .Terminal import oneLine
 from .Types import Device
 
 __all__ = [
@@ -221,10 +222,10 @@ def readEnumerator(system: System, path: str, timeout: float = DEFAULT_TIMEOUT) 
 def _whyFailed(name: str, result: ProgramResult) -> str:
     """One line on a program that did not succeed."""
     if result.failure:
-        return _oneLine(result.failure)
+        return _short(result.failure)
     words = _lastLine(result)
     ended = "%s ended with status %s" % (name, result.exitStatus)
-    return _oneLine("%s: %s" % (ended, words) if words else ended)
+    return _short("%s: %s" % (ended, words) if words else ended)
 
 
 def _lastLine(result: ProgramResult) -> str:
@@ -232,12 +233,12 @@ def _lastLine(result: ProgramResult) -> str:
     for text in (result.stderr, result.stdout):
         lines = [line for line in text.splitlines() if line.strip()]
         if lines:
-            return _oneLine(lines[-1])
+            return _short(lines[-1])
     return ""
 
 
-def _oneLine(text: str) -> str:
-    return " ".join(text.split())[:300]
+def _short(text: str) -> str:
+    return oneLine(text)[:300]
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -307,7 +308,7 @@ def _address(value: Any) -> str:
 def _series(row: Mapping[str, Any]) -> str:
     """rocm-smi's name of the product; its key was written otherwise before ROCm 6."""
     value = row.get("Card Series", row.get("Card series", ""))
-    return _oneLine(value) if isinstance(value, str) and value != "N/A" else ""
+    return _short(value) if isinstance(value, str) and value != "N/A" else ""
 
 
 def readRocminfo(text: str) -> Optional[Tuple[ToolGpu, ...]]:
@@ -382,7 +383,7 @@ def compareSources(
         lines += [(False, line) for line in _contradictions(scan, answer)]
         line = _renumbered(answer, smiOrdinals(scan, answer, environment))
         lines += [(True, line)] if line else []
-        notes += [SourceNote(answer.source, ok, _oneLine(line)) for ok, line in lines]
+        notes += [SourceNote(answer.source, ok, _short(line)) for ok, line in lines]
     return tuple(notes)
 
 

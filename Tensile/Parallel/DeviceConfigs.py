@@ -23,6 +23,7 @@ import yaml
 from .ConfigSteps import (
     MISSHAPEN,
     SINGLE_SIZES,
+    globalParameters,
     groupOf,
     listedSizes,
     readConfig,
@@ -151,7 +152,7 @@ def deviceConfig(config: Any, ordinal: int, positions: Dict[Position, dict]) -> 
     if not entries:
         return None
     result = {key: copy.deepcopy(value) for key, value in config.items()}
-    parameters = dict(result.get("GlobalParameters") or {})
+    parameters = dict(globalParameters(result))
     parameters.pop("DeviceList", None)
     parameters["Device"] = ordinal
     result["GlobalParameters"] = parameters

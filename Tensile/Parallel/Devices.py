@@ -37,6 +37,7 @@ from .Masks import (
     maskTokens,
 )
 from .Platform import HIP_ANSWER, System
+from .Terminal import oneLine
 from .Types import Device
 
 __all__ = [
@@ -505,7 +506,8 @@ def _maskNotes(
             kept = [uuids[index] for index in result.indices]
     mask = hipMask(environment)
     known = kept if runtime else []
-    if mask is not None and not hides and not ("GPU-" in mask.text and runtime and not all(known)):
+    untold = runtime and not (known and all(known)) and mask is not None and "GPU-" in mask.text
+    if mask is not None and not hides and not untold:
         result = applyHip(mask, count, known)
         line = _hidden(mask.variable, mask.text, result, count)
         notes += [line] if line else []
@@ -535,17 +537,11 @@ def _hidden(variable: str, text: str, result: MaskResult, count: int) -> str:
     if not result.visible:
         why = "" if text in ("", "-1") else " (%s)" % result.note
         what = "is set but empty, which hides every device" if not text else "hides every device"
-        return _oneLine("%s %s%s" % (setting if text else variable, what, why))
+        return oneLine("%s %s%s" % (setting if text else variable, what, why))
     what = "hides device %s of %d" % (", ".join(hidden), len(numbers)) if hidden else ""
     if result.note:
-        return _oneLine("; ".join(filter(None, [result.note, what])))
-    return _oneLine("%s %s" % (setting, what)) if what else ""
-
-
-def _oneLine(text: str) -> str:
-    """Without what would move a terminal's cursor or change its colours."""
-    text = "".join(letter if letter.isprintable() else " " for letter in text)
-    return " ".join(text.split())
+        return oneLine("; ".join(filter(None, [result.note, what])))
+    return oneLine("%s %s" % (setting, what)) if what else ""
 
 
 def _whyNoDevice(system: System, nodes: Sequence[KfdNode]) -> str:
@@ -579,4 +575,4 @@ def _whyHipSeesNone(system: System, nodes: Sequence[KfdNode]) -> str:
         for name in (ROCR, HIP, CUDA)
         if system.environment.get(name)
     ]
-    return _oneLine("%s (%s)" % (reason, ", ".join(masks))) if masks else reason
+    return oneLine("%s (%s)" % (reason, ", ".join(masks))) if masks else reason

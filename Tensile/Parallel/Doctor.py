@@ -25,13 +25,15 @@ from .Devices import (
     scanDevices,
 )
 from .Errors import InputError
+from .Files import isProgram
 from .Host import Host, findHost, unsafeInShell
-from .Locks import lockHolder, lockProblem
+from .Locks import LOCK_DIR_VARIABLE, lockHolder, lockProblem
 from .Masks import CONTAINER, ENDS_BEFORE, MASK_VARIABLES
 from .Neighbours import busyNotes, canTell
 from .Platform import System
 from .QuietMachine import numaNotes
 from .Report import installedVersions
+from .Terminal import oneLine
 from .Toolchain import ENUMERATORS, findToolchain
 
 YES, NO = "\u2713", "\u2717"
@@ -132,12 +134,8 @@ def exitStatus(findings: Sequence[Finding]) -> int:
 def _ourselves() -> List[Finding]:
     versions = installedVersions()
     python = "Python %s (%s)" % (versions.pop("python"), sys.executable)
-    needed = ("joblib", "msgpack", "PyYAML")
-    missing = [name for name in needed if versions.get(name) is None]
-    if missing:
-        advice = "pip install 'joblib>=1.4' msgpack PyYAML"
-        return [Finding(False, "%s has no %s" % (python, ", ".join(missing)), advice, True)]
-    shown = ", ".join("%s %s" % (name, versions[name]) for name in (*needed, "loky"))
+    names = ("joblib", "msgpack", "PyYAML", "loky")
+    shown = ", ".join("%s %s" % (name, versions[name]) for name in names)
     return [Finding(True, "%s with %s" % (python, shown))]
 
 
@@ -157,7 +155,7 @@ def _client(system: System, asked: Visit, host: Host) -> List[Finding]:
     if asked.client is None and host.buildsClient:
         return [Finding(True, "client: none was named, so Tensile builds its own")]
     path = os.path.abspath(asked.client) if asked.client is not None else host.defaultClient
-    if os.path.isfile(path) and os.access(path, os.X_OK):
+    if isProgram(path):
         return [Finding(True, "client: %s" % path)]
     text = "client: %s is no executable file" % path
     return [Finding(False, text, "build it, or name one with --client", True)]
@@ -230,7 +228,7 @@ def _masks(system: System, scan: DeviceScan) -> List[Finding]:
     notes = [note for note in scan.notes if note != scan.reason and not note.startswith(FROM_HIP)]
     silent = [name for name in names if not any(name in line for line in told)]
     pairs = ["%s=%s" % (name, system.environment[name]) for name in silent]
-    lines = ["masks: %s is set, and leaves what is listed" % _oneLine(pair) for pair in pairs]
+    lines = ["masks: %s is set, and leaves what is listed" % oneLine(pair) for pair in pairs]
     if not names:
         lines = ["masks: no variable hides a device"]
     return [Finding(True, line) for line in lines] + [
@@ -248,31 +246,23 @@ def _otherSources(system: System, scan: DeviceScan) -> List[Finding]:
     return lines
 
 
-def _oneLine(text: str) -> str:
-    text = "".join(letter if letter.isprintable() else " " for letter in text)
-    return " ".join(text.split())
-
-
 def _enumerator(
     system: System, asked: Visit, host: Optional[Host], scan: DeviceScan
 ) -> List[Finding]:
     """What Tensile itself would ask for the architecture; a run tells it (HostArchitecture.py)."""
     if host is None or host.standIn or asked.emulate or not scan.devices:
         return []
-    found = findToolchain(system, host, False).found
-    paths = [path for name, path in found if name in ENUMERATORS]
-    findings = []
-    for path in paths:
-        answer = readEnumerator(system, path)
-        if answer.failure:
-            line = "cross-check: %s" % answer.failure
-            findings.append(Finding(True, line + "; a run tells Tensile the architecture"))
-            continue
-        counts = Counter(answer.architectures)
-        listed = ", ".join("%d %s" % (count, name) for name, count in counts.items()) or "no GPU"
-        line = "cross-check: %s lists %s" % (os.path.basename(path), listed)
-        findings.append(Finding(True, line))
-    return findings
+    tools = findToolchain(system, host, False)
+    path = next((path for name, path in tools.found if name in ENUMERATORS), None)
+    if path is None:
+        return []
+    answer = readEnumerator(system, path)
+    if answer.failure:
+        line = "cross-check: %s; a run tells Tensile the architecture" % answer.failure
+        return [Finding(True, line)]
+    counts = Counter(answer.architectures)
+    listed = ", ".join("%d %s" % (count, name) for name, count in counts.items()) or "no GPU"
+    return [Finding(True, "cross-check: %s lists %s" % (os.path.basename(path), listed))]
 
 
 def _chosen(system: System, asked: Visit, scan: DeviceScan) -> List[Finding]:
@@ -317,16 +307,15 @@ def _quiet(system: System, asked: Visit, selection: Selection) -> List[Finding]:
 
 
 def _locks(system: System, asked: Visit, selection: Selection) -> List[Finding]:
-    folder = _lockFolder(system)
-    if asked.emulate and folder is None:
+    if asked.emulate and not system.environment.get(LOCK_DIR_VARIABLE):
         return [Finding(True, "locks: emulated devices are those of one run")]
-    problems = [lockProblem(device, folder, system) for device in selection.devices]
+    problems = [lockProblem(device, None, system) for device in selection.devices]
     if any(problems):
         problem = next(filter(None, problems))
         return [Finding(False, "locks: %s" % problem, fatal=True)]
     found = []
     for device in selection.devices:
-        holder = lockHolder(device, folder, system)
+        holder = lockHolder(device, None, system)
         if holder:
             text = "locks: another run has device %d: %s" % (device.ordinal, holder)
             advice = "with --no-wait a run gives up" if asked.noWait else "a run would wait for it"
@@ -341,7 +330,3 @@ def _output(asked: Visit) -> List[Finding]:
         return []
     text = "output folder: %r has %r in its path, which Tensile's run.sh does not quote"
     return [Finding(False, text % (asked.out, unsafe), "choose another", True)]
-
-
-def _lockFolder(system: System) -> Optional[str]:
-    return system.environment.get("TENSILE_PARALLEL_LOCK_DIR")

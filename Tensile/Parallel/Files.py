@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Files that are written anew as a whole: no reader ever sees half of one."""
+"""Files that are written anew as a whole (no reader ever sees half of one), and programs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any, Union
 
 AnyPath = Union[str, Path]
+
+
+def isProgram(path: AnyPath) -> bool:
+    """Whether a path is that of a file which this user may run."""
+    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def replaceFile(path: AnyPath, content: bytes, executable: bool = False) -> None:

@@ -63,6 +63,15 @@ class Host:
         parts = ("build_tmp", "tensilelite", "client", "tensilelite-client")
         return os.path.join(self.tree, *parts)
 
+    def module(self, *name: str) -> str:
+        """Text of a module of its package `Tensile`; empty where it has none."""
+        path = os.path.join(self.tree, "Tensile", *name)
+        try:
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                return stream.read()
+        except OSError:
+            return ""
+
     @property
     def description(self) -> str:
         """One line for a person."""

@@ -27,11 +27,11 @@ parameter.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
+from .ConfigSteps import globalParameters
 from .Devices import baseArchitecture
 from .Host import CLASSIC, Host
 from .ParseArguments import RunSettings, givesHostOption
@@ -84,15 +84,15 @@ def tellArchitecture(
     if isa is None:
         return Telling()
     name = gfxName(isa)
-    parameters = _globalParameters(config)
-    targets = "--gpu-targets" in _source(host, "Tensile.py")
+    parameters = globalParameters(config)
+    targets = "--gpu-targets" in host.module("Tensile.py")
     decides = _whatDecides(host, settings, parameters, environment, targets)
     if decides:
         return Telling(line="%s decides the architecture; the devices are %s" % (decides, name))
     line = "Tensile is told that the devices are %s" % name
     if targets:
         return Telling(options=("--gpu-targets", _targets(parameters, isa)), line=line)
-    common = _source(host, "Common.py") or _source(host, "Common", "GlobalParameters.py")
+    common = host.module("Common.py") or host.module("Common", "GlobalParameters.py")
     if "CurrentISA" not in common:
         line = "Tensile finds the architecture by itself; if that is not %s, add ISA: [%s] to the "
         return Telling(line=line % (name, list(isa)) + "config's GlobalParameters")
@@ -163,18 +163,3 @@ def _targets(parameters: Mapping[str, Any], isa: Isa) -> str:
     """
     named = [name.strip() for name in str(parameters.get("Architecture", "")).split(";")]
     return ";".join([name for name in named if isaOf(name) == isa] or [gfxName(isa)])
-
-
-def _globalParameters(config: Any) -> Dict[str, Any]:
-    parameters = config.get("GlobalParameters") if isinstance(config, dict) else None
-    return parameters if isinstance(parameters, dict) else {}
-
-
-def _source(host: Host, *name: str) -> str:
-    """Text of a module of the host; empty where it has none."""
-    path = os.path.join(host.tree, "Tensile", *name)
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except OSError:
-        return ""

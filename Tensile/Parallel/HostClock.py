@@ -15,9 +15,9 @@ A run has its answer from the scan of its devices, or from --max-frequency, and 
 
 from __future__ import annotations
 
-import os
 from typing import Any, Optional, Sequence, Tuple
 
+from .ConfigSteps import globalParameters
 from .Errors import InputError
 from .Host import Host
 from .ParseArguments import RunSettings, givesHostOption
@@ -77,28 +77,16 @@ def asksForClock(host: Host, settings: RunSettings, config: Any) -> bool:
         return False
     if any(givesHostOption(settings.hostOptions, option) for option in _WITHOUT_LOGIC):
         return False
-    if _ASKS not in _source(host, "Tensile.py"):
+    if _ASKS not in host.module("Tensile.py"):
         return False
     text = settings.parameter("UseEffLike")
     if text is not None and text.strip() not in ("False", "0", "None"):
         return True
-    parameters = config.get("GlobalParameters")
-    parameters = parameters if isinstance(parameters, dict) else {}
-    default = _DEFAULT in _source(host, "Common", "GlobalParameters.py")
-    return bool(parameters.get("UseEffLike", default))
+    default = _DEFAULT in host.module("Common", "GlobalParameters.py")
+    return bool(globalParameters(config).get("UseEffLike", default))
 
 
 def mayHangWithoutTerminal(host: Host) -> bool:
     """Whether its question for the clock has no end where stdin is no terminal."""
-    source = _source(host, "Tensile.py")
+    source = host.module("Tensile.py")
     return _ASKS in source and _TERMINAL_ONLY not in source
-
-
-def _source(host: Host, *name: str) -> str:
-    """Text of a module of the host; empty where it has none."""
-    path = os.path.join(host.tree, "Tensile", *name)
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except OSError:
-        return ""

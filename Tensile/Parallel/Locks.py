@@ -30,6 +30,7 @@ from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from .Errors import InputError, RunError
 from .Platform import System
+from .Terminal import oneLine
 from .Types import Device
 
 LOCK_DIR_VARIABLE = "TENSILE_PARALLEL_LOCK_DIR"
@@ -431,7 +432,7 @@ def _readNote(descriptor: int) -> str:
         text = os.pread(descriptor, _NOTE_LIMIT, 0).decode("utf-8", "replace")
     except OSError:
         return ""
-    return "".join(c if c.isprintable() else " " for c in text).strip()
+    return oneLine(text)
 
 
 def _command(system: System, pid: int, limit: int = 200) -> str:

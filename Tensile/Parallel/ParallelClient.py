@@ -30,6 +30,7 @@ from .Cost import Cost
 from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
 from .Errors import InputError, TensileParallelError, describeError
+from .Files import isProgram
 from .HangLimit import hangSeconds
 from .LibraryUpdate import Winner, winnersOf, writeLibraryUpdate
 from .Locks import (
@@ -151,7 +152,7 @@ def clientCommand(settings: ClientSettings) -> Tuple[str, ...]:
     """
     if settings.client is not None:
         path = os.path.abspath(settings.client)
-        if not (os.path.isfile(path) and os.access(path, os.X_OK)):
+        if not isProgram(path):
             raise InputError("--client %s: not an executable file" % settings.client)
         return (path,)
     if settings.emulate:

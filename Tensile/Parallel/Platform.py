@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import FrozenSet, List, Mapping, Optional, Sequence
 
+from .Terminal import oneLine
+
 DEFAULT_TIMEOUT = 10.0
 # The first HIP call of a process can take seconds on a machine of eight GPUs.
 HIP_TIMEOUT = 60.0
@@ -145,8 +147,7 @@ class System:
 
     def commandLine(self, pid: int) -> str:
         """A process's command line on one line; empty where it cannot be read."""
-        text = (self.readText("/proc/%d/cmdline" % pid) or "").replace("\0", " ").strip()
-        return "".join(letter if letter.isprintable() else " " for letter in text)
+        return oneLine((self.readText("/proc/%d/cmdline" % pid) or "").replace("\0", " "))
 
     def listFolder(self, path: str) -> List[str]:
         """The names in a folder, sorted as text; none where it cannot be read."""

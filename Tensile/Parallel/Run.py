@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import shlex
-import shutil
 import sys
 import time
 import uuid
@@ -23,16 +22,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 
-import yaml
-
 from . import __version__
 from .CrossCheck import crossCheck
-from .DeviceConfigs import readConfig, writeDeviceConfigs
-from .DeviceList import Selection, parseDeviceList, parseDeviceListText, selectDevices
+from .DeviceConfigs import writeDeviceConfigs
+from .DeviceList import Selection, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
 from .Doctor import Visit, exitStatus, report, visit
 from .Errors import InputError, TensileParallelError, describeError
-from .Files import replaceFile, replaceJson
+from .Files import isProgram, replaceFile, replaceJson
 from .History import (
     History,
     hashInputs,
@@ -48,12 +45,11 @@ from .Host import (
     findHost,
     hostCommand,
     ourRoot,
-    serialCommand,
     unsafeInShell,
 )
 from .HostArchitecture import Telling, tellArchitecture
-from .HostClock import asksForClock, clockFor, mayHangWithoutTerminal
-from .HostRun import HostEnd, runHost, timeStamp
+from .HostClock import clockFor
+from .HostRun import HostEnd, runHost
 from .Locks import LOCKS_FOLDER, lookAtLocks, useAbsoluteLockFolder
 from .Neighbours import busyNotes
 from .ParseArguments import (
@@ -61,7 +57,6 @@ from .ParseArguments import (
     RunSettings,
     givesHostOption,
     globalParametersOption,
-    hostOptionValue,
     parseRunArguments,
 )
 from .Platform import System
@@ -75,7 +70,17 @@ from .Report import (
     untriedPairs,
     writeReports,
 )
-from .SerialLock import lockForSerial
+from .RunConfig import (
+    configNotes,
+    globalParameter,
+    readUsersConfig,
+    refuseMissing,
+    repeatedTypes,
+    wantedDevices,
+    whyNoList,
+)
+from .RunLog import logInto, sayNotes
+from .SerialRun import becomeSerial
 from .StepFolder import JOURNAL, changedInputs, keepAside
 from .Terminal import openStreams, tell
 
@@ -144,12 +149,12 @@ def seeDoctor(settings: RunSettings) -> int:
     config: Any = {}
     wanted = settings.devices
     if settings.configs:
-        _refuseMissing(replace(settings, out=settings.out or "-"))
-        config, unreadable = _readConfig(settings)
+        refuseMissing(replace(settings, out=settings.out or "-"))
+        config, unreadable = readUsersConfig(settings)
         if unreadable:
             raise InputError(unreadable)
     if settings.configs or settings.parameters:
-        wanted = _wantedDevices(settings, config)
+        wanted = wantedDevices(settings, config)
     findings = visit(
         System(),
         Visit(
@@ -158,10 +163,10 @@ def seeDoctor(settings: RunSettings) -> int:
             emulate=settings.emulate,
             out=settings.out,
             wanted=wanted,
-            noList=_whyNoList(settings, config) if settings.configs and wanted is None else "",
+            noList=whyNoList(settings, config) if settings.configs and wanted is None else "",
             strict=settings.strict,
             noWait=settings.noWait,
-            pinClocks=bool(_globalParameter(settings, config, "PinClocks")),
+            pinClocks=bool(globalParameter(settings, config, "PinClocks")),
         ),
     )
     for line in report(findings, sys.stdout.encoding):
@@ -183,106 +188,29 @@ def run(settings: RunSettings) -> int:
         notes.append("no Tensile was found: a stand-in is used, which makes no real kernels")
     if host.generation == UNKNOWN:
         notes.append("this Tensile is of an unknown generation: it may need more than is done here")
-    _refuseMissing(settings)
-    config, unreadable = _readConfig(settings)
-    wanted = _wantedDevices(settings, config)
+    refuseMissing(settings)
+    config, unreadable = readUsersConfig(settings)
+    wanted = wantedDevices(settings, config)
     cpuOnly = "--cpu-only" if givesHostOption(settings.hostOptions, "--cpu-only") else ""
     if unreadable or wanted is None or cpuOnly:
-        _say(notes)
+        sayNotes(notes)
         reason = unreadable or (cpuOnly and "%s measures on no GPU" % cpuOnly)
-        reason = reason or _whyNoList(settings, config)
-        return _becomeSerial(settings, host, config, reason)
+        reason = reason or whyNoList(settings, config)
+        return becomeSerial(settings, host, config, reason)
     scan, selection = _selectDevices(settings, wanted)
     notes += [note for note in scan.notes + selection.notes if note not in notes]
     if not selection.devices:
-        _say(notes)
-        return _becomeSerial(settings, host, config, selection.reason or scan.reason, scan)
-    notes += _configNotes(settings, config)
+        sayNotes(notes)
+        return becomeSerial(settings, host, config, selection.reason or scan.reason, scan)
+    notes += configNotes(settings, config)
     clock, note = clockFor(host, settings, config, selection.devices)
     notes += [note] if note else []
     notes += busyNotes(System(), selection.devices) + numaNotes(System(), selection.devices)
     places = _places(settings.out)
     _refuseUnsafePaths(settings, places)
     client = _unitClient(settings, host)
-    _say(notes)
+    sayNotes(notes)
     return _runParallel(settings, host, config, selection, notes, places, client, clock)
-
-
-def _refuseMissing(settings: RunSettings) -> None:
-    """A config that is not there is nobody's to judge.
-
-    Raises:
-        InputError: CONFIG or SIZES is no file, or OUT is empty.
-    """
-    for config in settings.configs:
-        if not os.path.isfile(config):
-            raise InputError("the config %r is not a file" % config)
-    if not settings.out:
-        raise InputError("the output folder's name is empty: name one")
-
-
-def _readConfig(settings: RunSettings) -> Tuple[Any, str]:
-    """(config in the default format, why it could not be read).
-
-    A config that the host would reject is the host's to reject: it is run and shows its own error.
-    """
-    sizes = settings.configs[1] if len(settings.configs) > 1 else None
-    most = 2 if settings.alternateFormat else 1
-    if len(settings.configs) > most:
-        return {}, "there are more config files than Tensile accepts"
-    try:
-        config = readConfig(settings.configs[0], sizes, settings.alternateFormat)
-    except OSError as error:
-        return {}, "%s: %s" % (error.filename, error.strerror)
-    except (yaml.YAMLError, ValueError) as error:
-        return {}, "%s cannot be read: %s" % (settings.configs[0], str(error).split("\n")[0])
-    if not isinstance(config, dict):
-        return {}, "%s holds no mapping" % settings.configs[0]
-    return config, ""
-
-
-def _globalParameter(settings: RunSettings, config: Any, name: str) -> Any:
-    """A global parameter as the host would have it: command line, else config; None if neither.
-
-    What is on the command line is Python in the host; for what is asked here YAML reads the same.
-    """
-    text = settings.parameter(name)
-    if text is not None:
-        try:
-            return yaml.safe_load(text)
-        except yaml.YAMLError:
-            return text
-    return _globalParameters(config).get(name)
-
-
-def _globalParameters(config: Any) -> Dict[str, Any]:
-    parameters = config.get("GlobalParameters")
-    return parameters if isinstance(parameters, dict) else {}
-
-
-def _wantedDevices(settings: RunSettings, config: Any) -> Any:
-    """What --devices, else --global-parameters, else the config says; None for a serial run."""
-    if settings.devices is not None:
-        return settings.devices
-    text = settings.parameter("DeviceList")
-    if text is not None:
-        return parseDeviceListText(text)
-    value = _globalParameter(settings, config, "DeviceList")
-    return parseDeviceList(value, "DeviceList in %s" % settings.configs[0])
-
-
-def _whyNoList(settings: RunSettings, config: Any) -> str:
-    """Why there are no wanted devices although the config could be read, in a few words."""
-    parameters = config.get("GlobalParameters")
-    given = isinstance(parameters, dict) and "DeviceList" in parameters
-    if given or settings.parameter("DeviceList") is not None:
-        return "DeviceList names no device"
-    places = [("outside GlobalParameters", config), ("in GlobalParameters", parameters)]
-    for where, keys in places:
-        for key in keys if isinstance(keys, dict) else ():
-            if str(key).lower() == "devicelist":
-                return "there is %s %s, which is not GlobalParameters: DeviceList" % (key, where)
-    return "there is no DeviceList in GlobalParameters"
 
 
 def _selectDevices(settings: RunSettings, wanted: Any) -> Tuple[DeviceScan, Selection]:
@@ -293,52 +221,6 @@ def _selectDevices(settings: RunSettings, wanted: Any) -> Tuple[DeviceScan, Sele
         others = tuple(note.text for note in crossCheck(System(), scan) if not note.ok)
         selection = replace(selection, notes=selection.notes + others)
     return scan, selection
-
-
-def _configNotes(settings: RunSettings, config: Any) -> List[str]:
-    """What is to be said about a config before a parallel run."""
-    notes = []
-    if "Device" in _globalParameters(config) or settings.parameter("Device") is not None:
-        notes.append("Device is overruled by DeviceList")
-    if _globalParameter(settings, config, "ParallelGpuExecution") not in (None, 1):
-        notes.append("ParallelGpuExecution is overruled by DeviceList")
-    if _globalParameter(settings, config, "PinClocks"):
-        notes.append(
-            "PinClocks is turned off: Tensile pins the clocks of GPU 0, whichever GPUs are used"
-        )
-    return notes + _repeatedTypes(config)
-
-
-def _repeatedTypes(config: Any) -> List[str]:
-    """A warning for every problem type that has several entries."""
-    entries: Dict[str, List[int]] = {}
-    problems = config.get("BenchmarkProblems")
-    for number, entry in enumerate(problems if isinstance(problems, list) else (), 1):
-        if isinstance(entry, list) and entry and isinstance(entry[0], dict):
-            entries.setdefault(_typeKey(entry[0]), []).append(number)
-    return [
-        "BenchmarkProblems entries %s have the same problem type. All are measured, but Tensile "
-        "keeps only the last one's results: write them as several groups of one entry"
-        % " and ".join(str(number) for number in numbers)
-        for numbers in entries.values()
-        if len(numbers) > 1
-    ]
-
-
-def _typeKey(problemType: Dict[str, Any]) -> str:
-    """Equal for entries that mean one problem type; a default that is spelled out is as none."""
-    values = {key: _plain(value) for key, value in problemType.items()}
-    values.setdefault("UseBeta", "1")
-    values["OperationType"] = values.get("OperationType") or "gemm"
-    values.setdefault("DestDataType", values.get("DataType", ""))
-    values.setdefault("ComputeDataType", values["DestDataType"])
-    return repr(sorted((key, value) for key, value in values.items() if value not in ("", "0")))
-
-
-def _plain(value: Any) -> str:
-    if value is None or value == [] or value == {}:
-        return ""
-    return str(int(value)) if isinstance(value, bool) else str(value).lower()
 
 
 def _places(out: str) -> Places:
@@ -385,104 +267,11 @@ def _unitClient(settings: RunSettings, host: Host) -> Optional[str]:
         return None
     else:
         path = host.defaultClient
-    if not (os.path.isfile(path) and os.access(path, os.X_OK)):
+    if not isProgram(path):
         raise InputError(
             "the client %s is no executable file: build it, or give one with --client" % path
         )
     return path
-
-
-def _say(notes: Sequence[str]) -> Sequence[str]:
-    for note in notes:
-        tell("TensileParallel: note: %s" % note, sys.stderr)
-    return notes
-
-
-def _becomeSerial(
-    settings: RunSettings, host: Host, config: Any, reason: str, scan: Optional[DeviceScan] = None
-) -> int:
-    """Become the host's own command, with the user's own arguments, holding its GPU's lock.
-
-    Raises:
-        RunError: another run holds that GPU, with --no-wait.
-    """
-    arguments = list(settings.hostArguments)
-    client = settings.client
-    if client is None and settings.emulate:
-        client = _emulatedClient()
-        if any(letter.isspace() for letter in client):
-            raise InputError(
-                "%r has a space in its path; Tensile's run.sh does not quote: a serial emulated "
-                "run needs a checkout elsewhere" % client
-            )
-    if client is not None and settings.prebuiltClient is None:
-        # In front, so that neither `--` nor an option with many values can swallow it.
-        arguments = ["--prebuilt-client", client] + arguments
-    environment = dict(os.environ)
-    if settings.emulate:
-        environment["TENSILE_EMULATED_DEVICES"] = str(settings.emulate)
-        # The host starts the emulated client by its path, so `env python3` chooses its Python:
-        # it has to be this one, which has msgpack.
-        folders = [os.path.dirname(sys.executable), environment.get("PATH", os.defpath)]
-        environment["PATH"] = os.pathsep.join(folders)
-    if _globalParameter(settings, config, "PinClocks"):
-        _say(["PinClocks is left as it is: Tensile pins the clocks of GPU 0, whichever it uses"])
-    device = _serialDevice(settings, config)
-    why = reason or "no device can be used"
-    tell("TensileParallel: serial Tensile on device %s: %s" % (device, why), sys.stderr)
-    if settings.emulate:
-        tell("TensileParallel: EMULATED: the times will be made up", sys.stderr)
-    _sayOfClock(settings, host, config)
-    named = _globalParameters(config)
-    command, environment = serialCommand(host, arguments, environment, "DeviceList" in named)
-    lockForSerial(
-        device,
-        scan,
-        settings.emulate,
-        wait=not settings.noWait,
-        say=lambda line: tell("TensileParallel: %s" % line, sys.stderr),
-    )
-    os.execvpe(command[0], command, environment)
-
-
-def _sayOfClock(settings: RunSettings, host: Host, config: Any) -> None:
-    """A word on a question that serial Tensile will ask, where nobody could answer it."""
-    if settings.maxFrequency is not None:
-        _say(["--max-frequency is not used: serial Tensile asks the GPU itself"])
-    if not asksForClock(host, settings, config) or not mayHangWithoutTerminal(host):
-        return
-    if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
-        _say(
-            [
-                "this Tensile asks the GPU for its clock, may install hip-python for that, and at "
-                "last asks on the terminal. There is none: it may wait for ever. UseEffLike: False "
-                "in the config's GlobalParameters avoids the question"
-            ]
-        )
-
-
-def _serialDevice(settings: RunSettings, config: Any) -> str:
-    """The GPU that the host will use.
-
-    As the hosts have it (argUpdatedGlobalParameters in Tensile.py of all generations): a global
-    parameter on the command line beats --device, which beats the config; --device 0 is as none.
-    """
-    given = settings.parameter("Device")
-    option = hostOptionValue(settings.hostOptions, ("-d", "--device"))
-    if given is None and option is not None and option.strip().strip("0"):
-        return option.strip()
-    device = _globalParameter(settings, config, "Device")
-    return "0" if device is None else str(device)
-
-
-def _emulatedClient() -> str:
-    """Path of TensileEmulatedClient: in the tree, or beside Python where we were installed."""
-    name = "TensileEmulatedClient"
-    beside = os.path.join(os.path.dirname(sys.executable), name)
-    for path in (os.path.join(ourRoot(), "Tensile", "bin", name), beside, shutil.which(name)):
-        if path and os.access(path, os.X_OK):
-            return path
-    raise InputError("%s is not installed: give an executable with --client" % name)
 
 
 def _parallelClient() -> List[str]:
@@ -512,12 +301,16 @@ def _runParallel(
             % (places.out, error.strerror)
         ) from None
     with _lockedOutputs(places) as lock, open(places.log, "ab", buffering=0) as log:
-        logger = _logInto(log)
+        logger = logInto(log)
         try:
             history, changed = _openHistory(settings, host, selection, places, client, clock)
             if isUntouched(history, places.merged):
                 return _sayFinished(settings, history, places)
-            notes = [*notes, *_say(changed), *_say(_heldDevices(settings, selection, places))]
+            notes = [
+                *notes,
+                *sayNotes(changed),
+                *sayNotes(_heldDevices(settings, selection, places)),
+            ]
             runInfo = _writeSettings(settings, host, selection, places, client, history)
             redo = _begin(settings, config, places, history, runInfo["run"], bool(changed))
             _writeLauncher(places)
@@ -525,7 +318,7 @@ def _runParallel(
             logger.info("host: %s (%s)", host.description, host.source)
             telling = tellArchitecture(host, settings, config, selection.devices, os.environ)
             if telling.warning:
-                notes += _say([telling.line])
+                notes += sayNotes([telling.line])
             elif telling.line:
                 logger.info("%s", telling.line)
             for note in notes:
@@ -546,7 +339,7 @@ def _runParallel(
                 settings, host, selection, notes, places, runInfo, history, started, end
             )
         finally:
-            _logInto(None)
+            logInto(None)
 
 
 def _heldDevices(settings: RunSettings, selection: Selection, places: Places) -> List[str]:
@@ -616,11 +409,11 @@ def _begin(
         Whether the host is to do again what is finished; None where the config, or the host, is to
         decide it.
     """
-    asked = _globalParameter(settings, config, "ForceRedoBenchmarkProblems")
+    asked = globalParameter(settings, config, "ForceRedoBenchmarkProblems")
     redo: Optional[bool] = None
     if settings.fresh or changed:
         redo = True  # else the host could skip what was made from other inputs
-    elif history.runs and asked is None and not _repeatedTypes(config):
+    elif history.runs and asked is None and not repeatedTypes(config):
         redo = False
     if settings.fresh:
         for path in Path(places.outputs).rglob(JOURNAL):
@@ -647,33 +440,6 @@ def _lockedOutputs(places: Places) -> BinaryIO:
             "folder" % places.out
         ) from None
     return lock
-
-
-def _logInto(stream: Optional[BinaryIO]) -> logging.Logger:
-    """Send the logger's lines into the run's log; None: nowhere."""
-    logger = logging.getLogger("TensileParallel")
-    for handler in list(logger.handlers):
-        logger.removeHandler(handler)
-    logger.propagate = False
-    logger.setLevel(logging.INFO)
-    logger.addHandler(logging.NullHandler() if stream is None else _LogHandler(stream))
-    return logger
-
-
-class _LogHandler(logging.Handler):
-    """One event a line: time with zone, level, text."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        super().__init__()
-        self._stream = stream
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage().replace("\n", " | ")
-        line = "%s %s: %s\n" % (timeStamp(), record.levelname.lower(), text)
-        try:
-            self._stream.write(line.encode("utf-8", "backslashreplace"))
-        except OSError:
-            pass  # the disk is full: whoever needs the room for more than words says so
 
 
 def _writeSettings(
@@ -748,11 +514,11 @@ def _command(
     if clock is not None:
         bootstrap += ["--max-frequency", str(clock)]
     changes = dict(telling.parameters)
-    if _globalParameter(settings, config, "PinClocks"):
+    if globalParameter(settings, config, "PinClocks"):
         changes["PinClocks"] = "False"
     if redo is not None:
         changes["ForceRedoBenchmarkProblems"] = str(redo)
-    own = _globalParameter(settings, config, "ParallelGpuExecution")
+    own = globalParameter(settings, config, "ParallelGpuExecution")
     if host.generation == TENSILELITE_2026 or own is not None:
         # Its own way of using several GPUs: it would split what the launcher is to split (0: over
         # those that amd-smi lists, N: over N; 1: the launcher is its one client).

@@ -55,6 +55,11 @@ def _encodable(text: str, stream: TextIO) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
+def oneLine(text: str) -> str:
+    """A text on one line, without what would move a terminal's cursor or change its colours."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
 def silence(stream: TextIO) -> None:
     """Nobody reads a stream any more: what is still printed there goes nowhere."""
     try:

@@ -228,7 +228,7 @@ def _stayOn(processors: FrozenSet[int]) -> None:
 
 
 def _ownGuard() -> Guard:
-    """This worker's guard, started for its first client."""
+    """This worker's guard, started when it is made ready."""
     global _guard
     if _guard is None:
         _guard = Guard()

@@ -22,6 +22,7 @@ from Tensile.Parallel.Devices import (
     readTopology,
     scanDevices,
 )
+from Tensile.Parallel.Masks import ENDS_BEFORE
 from Tensile.Parallel.Platform import HIP_ANSWER, ProgramResult, System
 from Tensile.Parallel.Types import Device
 
@@ -283,6 +284,7 @@ def test_uuidsInHipsMaskAreKeptWhereTheRuntimeKnowsThem(fakeHip, tmp_path):
     assert [d.token for d in scan.devices] == ["GPU-3333333333333333", "0"]
     for device, pci in zip(scan.devices, (PCI[2], PCI[0])):
         assert _seen(fakeHip, pinnedEnvironment(environment, device)) == [pci]
+    assert not any(ENDS_BEFORE in note for note in scan.notes)
 
 
 def test_aPinThatTheRuntimeDoesNotConfirmIsNotUsed(fakeHip, tmp_path):

@@ -13,7 +13,6 @@ import pytest
 from conftest import HOST, ROOT
 from Machines import NoHip, addProcess, hipMachine, makeMachine, pciAddress, put
 
-from Tensile.Parallel import Doctor
 from Tensile.Parallel.DeviceList import parseDeviceList
 from Tensile.Parallel.Devices import scanDevices
 from Tensile.Parallel.Doctor import Visit, exitStatus, report, visit
@@ -342,16 +341,6 @@ def test_aMaskThatEndsEarlyIsACross(tmp_path):
     environment = {"PATH": _programs(tmp_path), "HIP_VISIBLE_DEVICES": "0, 1"}
     findings, _ = _say(NoHip(str(tmp_path), environment), Visit())
     assert not _one(findings, "ends before the token").ok
-
-
-def test_aMissingModuleIsFatal(tmp_path, monkeypatch):
-    """A run needs joblib, msgpack and PyYAML in this very Python."""
-    versions = {"python": "3.9", "joblib": None, "msgpack": "1", "PyYAML": "6", "loky": None}
-    monkeypatch.setattr(Doctor, "installedVersions", lambda: dict(versions))
-    findings, status = _say(_oneBusy(tmp_path)[0], Visit())
-    assert (
-        status == 1 and "has no joblib" in findings[0].text and "pip install" in findings[0].advice
-    )
 
 
 def test_aToolThatContradictsIsACross(tmp_path):

@@ -30,7 +30,7 @@ ROOT_FILES = (
 
 # A module imports only from those after it. docs/design.md has a line for each.
 ORDER = """
-    __main__ Run ParallelClient
+    __main__ Run SerialRun RunConfig RunLog ParallelClient
     History StepReport StepFolder HangLimit Step Loop Worker Guard
     HostRun Doctor Toolchain HostArchitecture HostClock Host Report
     DeviceConfigs ConfigSteps ParseArguments DeviceList

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from Tensile.Parallel import Run
+from Tensile.Parallel import SerialRun
 from Tensile.Parallel.Journal import readJournal
 from Tensile.Parallel.ParseArguments import parseRunArguments
 
@@ -388,7 +388,7 @@ def testTheSerialDeviceIsTheHosts(line, inConfig, device):
     """Global parameters on the command line, --device but for 0, the config: as in the hosts."""
     settings = parseRunArguments(["c.yaml", "out", *line.split()])
     config = {} if inConfig is None else {"GlobalParameters": {"Device": inConfig}}
-    assert Run._serialDevice(settings, config) == device
+    assert SerialRun._serialDevice(settings, config) == device
 
 
 @pytest.mark.parametrize("name", ["a b", "a\tb", "a\nb", "a$HOME", "a'b", "a&b"])
