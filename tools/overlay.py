@@ -27,13 +27,13 @@ from typing import Dict, List, Optional, Sequence
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "Tensile" / "Parallel" / "Alone"))
 
-from Tensile.Parallel import Host  # noqa: E402
 from Tensile.Parallel.Errors import (  # noqa: E402
     InputError,
     TensileParallelError,
     describeError,
 )
 from Tensile.Parallel.Files import replaceFile, replaceJson  # noqa: E402
+from Tensile.Parallel.Host import treeWithin  # noqa: E402
 
 TARGETS = (
     "Tensile/Parallel",
@@ -259,7 +259,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("-v", "--verbose", action="store_true", help="name every path")
     options = parser.parse_args(argv)
     try:
-        tree = Host._treeWithin(options.into)
+        tree = treeWithin(options.into)
         if tree is None:
             raise InputError(
                 "--into %s is not a Tensile tree: there is no Tensile/bin/Tensile in it, nor in "
