@@ -168,6 +168,7 @@ def pinMismatch(environment: Mapping[str, str], device: Device) -> str:
 def describeDevice(device: Device) -> str:
     """A device for the log: "device 1 (gfx90a, AMD Instinct MI210, 104 CUs, 0000:63:00.0)"."""
     facts = [
+        "%s's device %d" % (device.node, device.nodeOrdinal) if device.node else "",
         "emulated" if device.emulated else "",
         device.architecture,
         device.product,

@@ -14,12 +14,13 @@ import logging
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, List, Optional, Protocol, Sequence, Set
+from typing import Callable, Dict, List, Optional, Protocol, Sequence, Set, Tuple
 
 from .Baseline import spreadWarning
 from .ClientOutput import lastPair
 from .Contest import Contests, spans
 from .Cost import Cost, Part
+from .Devices import describeDevice
 from .Errors import RunError
 from .Outcomes import examine
 from .Schedule import Rectangle, Schedule, rectangleOf
@@ -35,6 +36,9 @@ GATHER_SECONDS = 1.0
 # Characters of a name or a line in a message; the report and the unit's log have all of it.
 LONGEST_TEXT = 110
 STARTS_PER_WORKER = 4
+
+# Workers that have come, and numbers of devices that are leaving.
+Changes = Tuple[Sequence["WorkerLike"], Sequence[int]]
 
 
 class WorkerLike(Protocol):
@@ -112,6 +116,7 @@ class Loop:
         shouldStop: Callable[[UnitResult], bool] = lambda result: False,
         onTick: Callable[[Dict[int, Job]], None] = lambda running: None,
         contests: Optional[Contests] = None,
+        changes: Callable[[Sequence[int]], Changes] = lambda using: ((), ()),
     ) -> None:
         """Prepares the loop; nothing starts before run().
 
@@ -124,7 +129,10 @@ class Loop:
             shouldStop: whether a result ends the whole step (exit-on-error).
             onTick: called now and then with what runs (progress).
             contests: decides split problems; None where no problem is split.
+            changes: given the devices in use, says which workers have come and which devices are
+                leaving (a cluster's).
         """
+        self._changes = changes
         self._schedule = schedule
         self._cost = cost
         self._workers = {worker.device.ordinal: worker for worker in workers}
@@ -159,6 +167,7 @@ class Loop:
                 done, _ = wait(self._futures, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
                 for future in done:
                     self._finish(future, self._futures.pop(future))
+                self._welcome()
                 self._handOut()
                 self._release()
                 self._look()
@@ -202,6 +211,25 @@ class Loop:
             self._futures[worker.start()] = device
         except Exception as error:  # loky cannot start a process: no memory, no descriptors
             self._setAside(device, "its worker did not start: %s" % _oneLine(error))
+
+    def _welcome(self) -> None:
+        """Takes in workers that have come, and lets idle ones go that are leaving."""
+        come, leaving = self._changes(self._schedule.devices)
+        for worker in come:
+            device = worker.device.ordinal
+            self._note("%s has joined", describeDevice(worker.device))
+            self._workers[device] = worker
+            self._schedule.addDevice(device)
+            if device in self.result.devicesLost:
+                self.result.devicesLost.remove(device)
+            self._startWorker(device)
+        busy = set(self._futures.values())
+        for device in leaving:
+            if device not in busy and device in self._schedule.devices:
+                self._note("%s has left", describeDevice(self._workers[device].device))
+                self._schedule.setAside(device)
+                self._workers[device].close()
+                self._askContests()
 
     def _handOut(self) -> None:
         busy = set(self._futures.values())

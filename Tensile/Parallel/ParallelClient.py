@@ -17,7 +17,7 @@ import signal
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import DeviceConfigs, ParseArguments, Results, ResultsJoin
 from .Baseline import chooseBaseline
@@ -40,7 +40,7 @@ from .Locks import (
     lookAtLocks,
     useAbsoluteLockFolder,
 )
-from .Loop import Loop, LoopResult, Lost
+from .Loop import Changes, Loop, LoopResult, Lost, WorkerLike
 from .Neighbours import busyNotes
 from .Outcomes import examine
 from .ParseArguments import ClientSettings
@@ -55,6 +55,9 @@ from .StepReport import StepReport, tallyOf
 from .Terminal import openStreams, tell
 from .Types import MEASURED, ClientExit, Device, Job, Piece, Unit, UnitResult
 from .Worker import DeviceWorker
+
+if TYPE_CHECKING:
+    from .NodeWorker import StepCluster
 
 log = logging.getLogger("TensileParallel")
 
@@ -124,6 +127,8 @@ def _run(settings: ClientSettings) -> int:
     useAbsoluteLockFolder()
     if settings.emulate:
         os.environ["TENSILE_EMULATED_DEVICES"] = str(settings.emulate)
+    if settings.scheduler or settings.schedulerFile:
+        return _runOnCluster(settings)
     command = clientCommand(settings)
     devices, notes, scan = _chooseDevices(settings)
     for note in notes:
@@ -134,14 +139,38 @@ def _run(settings: ClientSettings) -> int:
         lockForSerial(device, scan, settings.emulate, not settings.noWait, _say)
         os.execvp(command[0], [*command, *settings.clientArgv])
     step = makeStep(settings, command, devices[0].architecture)
+    with _openFolder(settings, step) as (outputs, folder):
+        return StepRun(settings, step, outputs, folder, devices).run()
+
+
+@contextlib.contextmanager
+def _openFolder(settings: ClientSettings, step: Step) -> Iterator[Tuple[Path, StepFolder]]:
+    """(the outputs folder, the step's folder in it), which is this process's until the end."""
     outputs = Path(settings.outputs or "%s.parallel" % step.results).absolute()
     folder = StepFolder(outputs, step.folderName, step.inputs, settings.run, settings.fresh)
     if folder.note:
         _say("%s: %s" % (step.folderName or step.results.name, folder.note))
     try:
-        return StepRun(settings, step, outputs, folder, devices).run()
+        yield outputs, folder
     finally:
         folder.close()
+
+
+def _runOnCluster(settings: ClientSettings) -> int:
+    """The same on the devices of the machines that have joined a scheduler."""
+    from .NodeWorker import openCluster
+
+    with openCluster(settings.scheduler, settings.schedulerFile, _say) as cluster:
+        if settings.client is None and cluster.isEmulated:
+            settings = replace(settings, emulate=max(1, settings.emulate))
+        command = clientCommand(settings)
+        wanted = ALL_DEVICES if settings.devicesWanted is None else settings.devicesWanted
+        cluster.choose(wanted, settings.strict)
+        step = makeStep(settings, command, cluster.architecture)
+        with _openFolder(settings, step) as (outputs, folder):
+            devices = cluster.number(str(outputs))
+            cluster.prepare(step, settings.run, settings.client is None, not settings.noWait)
+            return StepRun(settings, step, outputs, folder, devices, cluster).run()
 
 
 def clientCommand(settings: ClientSettings) -> Tuple[str, ...]:
@@ -156,12 +185,17 @@ def clientCommand(settings: ClientSettings) -> Tuple[str, ...]:
             raise InputError("--client %s: not an executable file" % settings.client)
         return (path,)
     if settings.emulate:
-        package = os.path.dirname(os.path.abspath(__file__))
-        script = os.path.join(package, "..", "bin", "TensileEmulatedClient")
-        if os.path.isfile(script):
-            return (sys.executable, os.path.normpath(script))
-        return (sys.executable, "-m", "Tensile.Parallel.Emulator")
+        return emulatedCommand()
     raise InputError("no client: name a tensile_client with --client PATH, or use --emulate N")
+
+
+def emulatedCommand() -> Tuple[str, ...]:
+    """The command that starts one emulated client."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    script = os.path.join(package, "..", "bin", "TensileEmulatedClient")
+    if os.path.isfile(script):
+        return (sys.executable, os.path.normpath(script))
+    return (sys.executable, "-m", "Tensile.Parallel.Emulator")
 
 
 def _chooseDevices(
@@ -200,7 +234,9 @@ class StepRun:
         outputs: Path,
         folder: StepFolder,
         devices: Sequence[Device],
+        cluster: "Optional[StepCluster]" = None,
     ) -> None:
+        self._cluster = cluster
         self._settings = settings
         self._step = step
         self._outputs = outputs
@@ -227,7 +263,8 @@ class StepRun:
         """Measures what is missing and writes the results file; returns the exit status."""
         step = self._step
         lockFolder = str(self._outputs / LOCKS_FOLDER)
-        if self._settings.noWait and not self._settings.frontEnd and self._missing():
+        local = self._cluster is None
+        if self._settings.noWait and not self._settings.frontEnd and local and self._missing():
             lookAtLocks(self._devices, lockFolder, wait=False)  # the front end has looked itself
         self._announce()
         self._setAsideForeignResults()
@@ -264,32 +301,50 @@ class StepRun:
         if self._settings.client is None:
             # The emulated client tells of two on one device, counting within this run.
             os.environ[LOCK_DIR_VARIABLE] = os.environ.get(LOCK_DIR_VARIABLE) or lockFolder
-        found, notes = surroundings(System(), self._devices, self._settings.affinity)
-        for note in notes:
-            _say(note)
-        wait = not self._settings.noWait
-        workers = [
-            DeviceWorker(device, lockFolder, wait, found[device.ordinal])
-            for device in self._devices
-        ]
         loop = Loop(
             schedule,
             cost,
-            workers,
+            self._workers(lockFolder),
             self._makeJob,
             self._onResult,
             shouldStop=self._endsStep,
             contests=None if step.whole else self._contests,
+            changes=self._changes,
         )
         result = loop.run()
         self._noteHeld(result, lockFolder)
         return self._finish(result)
 
+    def _workers(self, lockFolder: str) -> Sequence[WorkerLike]:
+        if self._cluster is not None:
+            return self._cluster.workers(self._devices)
+        found, notes = surroundings(System(), self._devices, self._settings.affinity)
+        for note in notes:
+            _say(note)
+        wait = not self._settings.noWait
+        return [
+            DeviceWorker(device, lockFolder, wait, found[device.ordinal])
+            for device in self._devices
+        ]
+
+    def _changes(self, using: Sequence[int]) -> Changes:
+        """Who has come and who leaves, where the devices are those of several machines."""
+        if self._cluster is None or self._step.whole:
+            return (), ()
+        come, leaving = self._cluster.changes(using)
+        for worker in come:
+            device = worker.device
+            self._identities[device.ordinal] = identityOf(device)
+            self._devices = [d for d in self._devices if d.ordinal != device.ordinal] + [device]
+            self._report.addDevice(device)
+            _say("%s has joined" % describeDevice(device))
+        return come, leaving
+
     def _noteHeld(self, result: LoopResult, lockFolder: str) -> None:
         """Devices that another run had to the end, so that they measured nothing, are lost ones."""
         for device in self._devices:
             holder = ""
-            if device.ordinal in result.neverReady:
+            if device.ordinal in result.neverReady and not device.node:
                 holder = lockHolder(device, lockFolder)
             if holder:
                 text = "device %d was in use by %s to the end: this step did without it"
@@ -691,7 +746,8 @@ class StepRun:
 
 def identityOf(device: Device) -> str:
     """What tells a GPU from another one that has its ordinal in another environment."""
-    return "|".join((device.token, device.uniqueId, device.pciAddress, device.architecture))
+    parts = (device.token, device.uniqueId, device.pciAddress, device.architecture)
+    return "|".join(parts + ((device.node,) if device.node else ()))
 
 
 def lostFrom(record: Dict[str, Any]) -> Lost:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import uuid
 from dataclasses import dataclass, replace
@@ -82,11 +83,17 @@ RUN_OPTIONS: Dict[str, int] = {
     "--fresh": 0,
     "--hang-limit": 1,
     "--help": 0,
+    "--join": 1,
     "--keep-sizes-whole": 0,
+    "--local-cluster": 1,
     "--max-frequency": 1,
     "--no-wait": 0,
     "--no-warm-up": 0,
+    "--node-name": 1,
     "--quiet": 0,
+    "--scheduler": 1,
+    "--scheduler-file": 1,
+    "--slurm": 1,
     "--strict": 0,
     "--tensile-root": 1,
     "--version": 0,
@@ -106,6 +113,8 @@ CLIENT_OPTIONS: Dict[str, int] = {
     "--no-wait": 0,
     "--no-warm-up": 0,
     "--outputs": 1,
+    "--scheduler": 1,
+    "--scheduler-file": 1,
     "--settings": 1,
     "--strict": 0,
     "--verbose": 0,
@@ -174,6 +183,13 @@ class RunSettings:
         hangLimit: --hang-limit in seconds; None to derive it.
         baseline: "auto" or "off".
         maxFrequency: --max-frequency in MHz; None where it was not given.
+        scheduler: --scheduler; empty where it was not given.
+        schedulerFile: --scheduler-file; empty where it was not given.
+        join: the scheduler that --join names; None where this machine is not to join any.
+        nodeName: --node-name; empty for the machine's own.
+        localCluster: --local-cluster; 0 where it was not given.
+        slurm: --slurm; 0 where it was not given.
+        awaitedNodes: how many nodes to wait for at the start.
         argv: the command line as it was.
     """
 
@@ -202,7 +218,19 @@ class RunSettings:
     quiet: bool = False
     version: bool = False
     doctor: bool = False
+    scheduler: str = ""
+    schedulerFile: str = ""
+    join: Optional[str] = None
+    nodeName: str = ""
+    localCluster: int = 0
+    slurm: int = 0
+    awaitedNodes: int = 1
     argv: Tuple[str, ...] = ()
+
+    @property
+    def usesCluster(self) -> bool:
+        """Whether the devices are those of the machines that have joined a scheduler."""
+        return bool(self.scheduler or self.schedulerFile or self.localCluster or self.slurm)
 
     def parameter(self, name: str) -> Optional[str]:
         """Text of a --global-parameters NAME=TEXT, or None; the last one counts, as in the host."""
@@ -233,6 +261,8 @@ class ClientSettings:
         sizesFile: the second file of the alternate format; None where there is none.
         alternateFormat: config is in the alternate format.
         hostInputs: what the kernels depend on beside the config: (name, hash).
+        scheduler: address of a cluster's scheduler; empty where there is none.
+        schedulerFile: a file that tells it; empty where there is none.
     """
 
     configFiles: Tuple[str, ...] = ()
@@ -261,6 +291,8 @@ class ClientSettings:
     sizesFile: Optional[str] = None
     alternateFormat: bool = False
     hostInputs: Tuple[Tuple[str, str], ...] = ()
+    scheduler: str = ""
+    schedulerFile: str = ""
 
 
 @dataclass(frozen=True)
@@ -293,9 +325,9 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         return RunSettings(version=True, tensileRoot=ours.tensile_root, argv=tuple(argv))
     words = _settlePositionals(words)
     positionals = [word.values[0] for word in words if not word.option]
-    if ours.doctor and len(positionals) < 2:
+    if (ours.doctor or ours.join is not None) and len(positionals) < 2:
         positionals = [*positionals, ""]  # it needs no output folder, and a config only to read it
-    if len(positionals) < 2 and not ours.doctor:
+    if len(positionals) < 2 and not ours.doctor and ours.join is None:
         raise InputError("usage: %s (a config file and an output folder are needed)" % RUN_USAGE)
     host = [word for word in words if word.option and not word.ours]
     prebuilt = _lastValue(host, "--prebuilt-client")
@@ -324,6 +356,12 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         verbose=any(word.option in ("-v", "--verbose") for word in host),
         quiet=ours.quiet,
         doctor=ours.doctor,
+        scheduler=ours.scheduler or "",
+        schedulerFile=os.path.abspath(ours.scheduler_file) if ours.scheduler_file else "",
+        join=ours.join,
+        nodeName=ours.node_name or "",
+        localCluster=ours.local_cluster,
+        slurm=ours.slurm,
         argv=tuple(argv),
     )
 
@@ -578,11 +616,19 @@ def _withSettingsFile(settings: ClientSettings, path: str) -> ClientSettings:
             sizesFile=run.get("sizesFile"),
             alternateFormat=bool(run.get("alternateFormat")),
             hostInputs=tuple((run.get("hostInputs") or {}).items()),
+            devicesWanted=_selectionOf(run.get("devicesWanted")),
+            scheduler=run.get("scheduler") or "",
+            schedulerFile=run.get("schedulerFile") or "",
         )
     except OSError as error:
         raise InputError("--settings %s: %s" % (path, error.strerror or error)) from None
     except (ValueError, KeyError, TypeError) as error:
         raise InputError("--settings %s is not a run's settings: %r" % (path, error)) from None
+
+
+def _selectionOf(value: Any) -> Any:
+    """A selection of devices as DeviceList.py has it, from JSON."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _withClientOptions(settings: ClientSettings, ours: argparse.Namespace) -> ClientSettings:
@@ -598,6 +644,11 @@ def _withClientOptions(settings: ClientSettings, ours: argparse.Namespace) -> Cl
         changes["devices"] = ()
         # Without --client the emulated client is meant, whatever run.json names.
         changes["client"] = ours.client
+    if ours.scheduler is not None or ours.scheduler_file is not None:
+        changes["scheduler"] = ours.scheduler or ""
+        file = ours.scheduler_file
+        changes["schedulerFile"] = os.path.abspath(file) if file else ""
+        changes["devices"] = ()
     if ours.hang_limit is not None:
         changes["hangLimit"] = ours.hang_limit
     if ours.outputs is not None:
@@ -687,8 +738,48 @@ def _addDeviceOptions(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _addClusterOptions(parser: argparse.ArgumentParser) -> "argparse._ArgumentGroup":
+    group = parser.add_argument_group("more than one machine (docs/cluster.md)")
+    group.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="run on the devices of all machines that have joined this scheduler, such as "
+        "tcp://host:8786; --devices and DeviceList then choose on each of them",
+    )
+    group.add_argument(
+        "--scheduler-file", metavar="FILE", help="the same, with a file that tells its address"
+    )
+    return group
+
+
 def _addRunOptions(parser: argparse.ArgumentParser) -> None:
     _addDeviceOptions(parser)
+    group = _addClusterOptions(parser)
+    group.add_argument(
+        "--join",
+        metavar="ADDRESS",
+        nargs="?",
+        const="",
+        help="let the runs of that scheduler use this machine's devices, until this is stopped; "
+        "--scheduler-file in place of the address will do",
+    )
+    group.add_argument(
+        "--node-name", metavar="NAME", help="with --join: this machine's name (its host name)"
+    )
+    group.add_argument(
+        "--local-cluster",
+        metavar="N",
+        type=_positive,
+        default=0,
+        help="try it: a scheduler and N nodes on this machine, each with the devices of --emulate",
+    )
+    group.add_argument(
+        "--slurm",
+        metavar="N",
+        type=_positive,
+        default=0,
+        help="a scheduler here and N Slurm jobs that join it, by dask-jobqueue",
+    )
     group = parser.add_argument_group("programs")
     group.add_argument(
         "--client",
@@ -736,6 +827,7 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
 
 def _addClientOptions(parser: argparse.ArgumentParser) -> None:
     _addDeviceOptions(parser)
+    _addClusterOptions(parser)
     group = parser.add_argument_group("programs and places")
     group.add_argument("--client", metavar="PATH", help="the tensile_client to run")
     group.add_argument(

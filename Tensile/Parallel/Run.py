@@ -20,16 +20,17 @@ import uuid
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 
 from . import __version__
 from .CrossCheck import crossCheck
 from .DeviceConfigs import writeDeviceConfigs
-from .DeviceList import Selection, selectDevices
+from .DeviceList import ALL_DEVICES, Selection, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
 from .Doctor import Visit, exitStatus, report, visit
 from .Errors import InputError, TensileParallelError, describeError
 from .Files import isProgram, replaceFile, replaceJson
+from .Fleet import Register, registerPath
 from .History import (
     History,
     hashInputs,
@@ -52,6 +53,7 @@ from .HostClock import clockFor
 from .HostRun import HostEnd, runHost
 from .Locks import LOCKS_FOLDER, lookAtLocks, useAbsoluteLockFolder
 from .Neighbours import busyNotes
+from .NodeFiles import describeFile
 from .ParseArguments import (
     SETTINGS_VERSION,
     RunSettings,
@@ -83,6 +85,10 @@ from .RunLog import logInto, sayNotes
 from .SerialRun import becomeSerial
 from .StepFolder import JOURNAL, changedInputs, keepAside
 from .Terminal import openStreams, tell
+from .Types import Device
+
+if TYPE_CHECKING:
+    from .NodeWorker import StepCluster
 
 LOG_FILE = "tensile_parallel.log"
 MERGED_FOLDER = "merged_output"
@@ -115,7 +121,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         settings = parseRunArguments(sys.argv[1:] if argv is None else argv)
         if settings.version:
             return printVersions(settings)
-        return seeDoctor(settings) if settings.doctor else run(settings)
+        if settings.join is not None:
+            from .Join import join
+
+            return join(settings)
+        return seeDoctor(settings) if settings.doctor else _runSomewhere(settings)
     except TensileParallelError as error:
         tell("TensileParallel: error: %s" % error, sys.stderr)
         return error.exitStatus
@@ -174,6 +184,22 @@ def seeDoctor(settings: RunSettings) -> int:
     return exitStatus(findings)
 
 
+def _runSomewhere(settings: RunSettings) -> int:
+    """On this machine's devices, or on those of a cluster, which may be ours for the run."""
+    if settings.localCluster:
+        from .LocalCluster import localCluster
+
+        with localCluster(settings) as file:
+            own = replace(settings, schedulerFile=file, awaitedNodes=settings.localCluster)
+            return run(replace(own, localCluster=0, emulate=0))
+    if settings.slurm:
+        from .LocalCluster import slurmCluster
+
+        with slurmCluster(settings) as address:
+            return run(replace(settings, scheduler=address, slurm=0, emulate=0))
+    return run(settings)
+
+
 def run(settings: RunSettings) -> int:
     """Benchmark on every device that was asked for; does not return where the run is serial.
 
@@ -181,6 +207,22 @@ def run(settings: RunSettings) -> int:
         InputError: refused before anything started.
         RunError: the host could not be started.
     """
+    if not settings.usesCluster:
+        return _run(settings, None)
+    from .NodeWorker import openCluster
+
+    def say(text: str) -> None:
+        sayNotes([text])
+
+    place = (settings.scheduler, settings.schedulerFile)
+    with openCluster(*place, say, nodes=settings.awaitedNodes) as cluster:
+        if cluster.isEmulated and settings.client is None:
+            settings = replace(settings, emulate=cluster.count)
+        return _run(settings, cluster)
+
+
+def _run(settings: RunSettings, cluster: "Optional[StepCluster]") -> int:
+    """The same on this machine's devices, or on a cluster's."""
     useAbsoluteLockFolder()
     host = findHost(os.environ, settings.tensileRoot, emulated=settings.emulate > 0)
     notes: List[str] = []
@@ -192,12 +234,20 @@ def run(settings: RunSettings) -> int:
     config, unreadable = readUsersConfig(settings)
     wanted = wantedDevices(settings, config)
     cpuOnly = "--cpu-only" if givesHostOption(settings.hostOptions, "--cpu-only") else ""
+    if cluster is not None:
+        if unreadable or cpuOnly:
+            raise InputError(unreadable or "--cpu-only measures on no GPU: no cluster is needed")
+        wanted = ALL_DEVICES if wanted is None else wanted
     if unreadable or wanted is None or cpuOnly:
         sayNotes(notes)
         reason = unreadable or (cpuOnly and "%s measures on no GPU" % cpuOnly)
         reason = reason or whyNoList(settings, config)
         return becomeSerial(settings, host, config, reason)
-    scan, selection = _selectDevices(settings, wanted)
+    places = _places(settings.out)
+    if cluster is None:
+        scan, selection = _selectDevices(settings, wanted)
+    else:
+        scan, selection = _selectOnCluster(settings, wanted, cluster, places)
     notes += [note for note in scan.notes + selection.notes if note not in notes]
     if not selection.devices:
         sayNotes(notes)
@@ -205,10 +255,14 @@ def run(settings: RunSettings) -> int:
     notes += configNotes(settings, config)
     clock, note = clockFor(host, settings, config, selection.devices)
     notes += [note] if note else []
-    notes += busyNotes(System(), selection.devices) + numaNotes(System(), selection.devices)
-    places = _places(settings.out)
+    if cluster is None:
+        notes += busyNotes(System(), selection.devices) + numaNotes(System(), selection.devices)
     _refuseUnsafePaths(settings, places)
     client = _unitClient(settings, host)
+    if cluster is not None:
+        if client is not None:
+            cluster.refuseOtherClient(describeFile(client, client=True))
+        cluster.close()  # each step connects by itself
     sayNotes(notes)
     return _runParallel(settings, host, config, selection, notes, places, client, clock)
 
@@ -221,6 +275,14 @@ def _selectDevices(settings: RunSettings, wanted: Any) -> Tuple[DeviceScan, Sele
         others = tuple(note.text for note in crossCheck(System(), scan) if not note.ok)
         selection = replace(selection, notes=selection.notes + others)
     return scan, selection
+
+
+def _selectOnCluster(
+    settings: RunSettings, wanted: Any, cluster: "StepCluster", places: Places
+) -> Tuple[DeviceScan, Selection]:
+    selection = cluster.choose(wanted, settings.strict)
+    devices = tuple(cluster.number(places.outputs))
+    return DeviceScan(devices, "the nodes"), replace(selection, devices=devices)
 
 
 def _places(out: str) -> Places:
@@ -311,7 +373,7 @@ def _runParallel(
                 *sayNotes(changed),
                 *sayNotes(_heldDevices(settings, selection, places)),
             ]
-            runInfo = _writeSettings(settings, host, selection, places, client, history)
+            runInfo = _writeSettings(settings, host, selection, places, client, history, config)
             redo = _begin(settings, config, places, history, runInfo["run"], bool(changed))
             _writeLauncher(places)
             logger.info("TensileParallel %s: %s", __version__, shlex.join(settings.argv))
@@ -348,6 +410,8 @@ def _heldDevices(settings: RunSettings, selection: Selection, places: Places) ->
     Raises:
         RunError: there is one, with --no-wait.
     """
+    if selection.devices[0].node:
+        return []  # each node's own business
     lockFolder = os.path.join(places.outputs, LOCKS_FOLDER)
     return lookAtLocks(selection.devices, lockFolder, wait=not settings.noWait)
 
@@ -449,6 +513,7 @@ def _writeSettings(
     places: Places,
     client: Optional[str],
     history: History,
+    config: Any,
 ) -> Dict[str, Any]:
     """run.json: what the front end tells the parallel client."""
     runInfo = {
@@ -457,6 +522,10 @@ def _writeSettings(
         "client": client,
         "emulate": settings.emulate,
         "devices": [asdict(device) for device in selection.devices],
+        # On a cluster each step looks anew who is there.
+        "devicesWanted": wantedDevices(settings, config),
+        "scheduler": settings.scheduler,
+        "schedulerFile": settings.schedulerFile,
         "outputs": places.outputs,
         "frontEnd": True,
         "noWait": settings.noWait,
@@ -578,7 +647,7 @@ def _conclude(
         exitStatus=status,
         hostStatus=end.status,
         emulated=settings.emulate > 0,
-        devices=selection.devices,
+        devices=_usedDevices(selection, places, steps),
         missing=selection.missing,
         notes=tuple(notes),
         client=_builtClient(places) or runInfo["client"],
@@ -637,6 +706,16 @@ def _verdict(
         )
         return (0, "") if settings.allowFailures else (1, words)
     return 0, ""
+
+
+def _usedDevices(selection: Selection, places: Places, steps: Sequence[dict]) -> Tuple[Device, ...]:
+    """Those that the run began with, and those of nodes that have joined it later."""
+    if not selection.devices[0].node:
+        return selection.devices
+    own = {device.ordinal for device in selection.devices}
+    own |= {part["ordinal"] for step in steps for part in step.get("devices") or ()}
+    known = Register(registerPath(places.outputs)).devices
+    return tuple(device for device in known if device.ordinal in own)
 
 
 def _builtClient(places: Places) -> Optional[str]:

@@ -446,6 +446,13 @@ class Schedule:
         self._devices[device].setAside = True
         self._retries = [r for r in self._retries if not (r.retiming and r.onlyDevice == device)]
 
+    def addDevice(self, device: int) -> None:
+        """A device that has come, or has come back after it was set aside."""
+        before = self._devices.get(device)
+        if before is None or before.setAside:
+            compared = before is not None and before.compared
+            self._devices[device] = _DeviceState(compared=compared)
+
     def suspicion(self, device: int) -> str:
         """Why a device should be set aside; empty where it should not."""
         state = self._devices[device]

@@ -119,6 +119,10 @@ class StepReport:
         for area in lost:
             self._lose(area)
 
+    def addDevice(self, device: Device) -> None:
+        """Adds a device that came later."""
+        self._devices[device.ordinal] = device
+
     def contests(self, contests: Contests) -> None:
         """Adds what was split, what was timed again, and how far devices differed."""
         self._data["splitProblems"] = contests.splitProblems
@@ -241,9 +245,12 @@ class StepReport:
 
     def _device(self, ordinal: int) -> Dict[str, Any]:
         own = [piece for piece in self._pieces if piece.device == ordinal]
+        device = self._devices[ordinal]
+        where = {"node": device.node, "nodeOrdinal": device.nodeOrdinal} if device.node else {}
         return {
             "ordinal": ordinal,
-            "token": self._devices[ordinal].token,
+            **where,
+            "token": device.token,
             "problems": _spans((p.firstProblem, p.problemCount) for p in own),
             "units": len({p.unit for p in own}),
             "pairs": sum(p.problemCount * p.solutionCount for p in own),

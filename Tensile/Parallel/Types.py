@@ -30,6 +30,8 @@ class Device:
         uniqueId: the driver's unique id; empty where unknown.
         renderNode: "/dev/dri/renderD128"; empty where unknown.
         maxFrequency: of its compute clock, in MHz; 0 where unknown.
+        node: the machine it is in, of several; empty where there is only this one.
+        nodeOrdinal: its number there, where `ordinal` counts over all machines; else -1.
     """
 
     ordinal: int
@@ -42,6 +44,8 @@ class Device:
     uniqueId: str = ""
     renderNode: str = ""
     maxFrequency: int = 0
+    node: str = ""
+    nodeOrdinal: int = -1
 
     def __post_init__(self) -> None:
         if self.ordinal < 0:

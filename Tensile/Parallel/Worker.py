@@ -204,6 +204,36 @@ def _prepare() -> WorkerFacts:
     return WorkerFacts(os.getpid(), _takeDevice().note)
 
 
+def holdDevice(
+    device: Device, lockFolder: Optional[str], processors: FrozenSet[int] = frozenset()
+) -> str:
+    """Takes a device's lock for this process, which was born with its pin but not by loky.
+
+    For a node of a cluster, whose worker serves one run after the other (NodeSide.py).
+
+    Returns:
+        One line on what the lock does not cover; else empty.
+
+    Raises:
+        DeviceInUse: another holds it.
+        RunError: this process is not pinned to the device.
+    """
+    global _claim, _mismatch
+    _claim = _Claim(device, lockFolder, False, processors)
+    _mismatch = _birthMismatch({"HIP_VISIBLE_DEVICES": device.token})
+    note = _takeDevice().note
+    _ownGuard()
+    return note
+
+
+def releaseDevice() -> None:
+    """Gives the lock of holdDevice() up, between two runs."""
+    global _lock
+    if _lock is not None:
+        _lock.release()
+        _lock = None
+
+
 def _takeDevice() -> DeviceLock:
     """Raises what the initializer may not, and takes the lock; loky may replace workers unasked."""
     global _lock

@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: MIT
+"""The front end's connection to a cluster: Dask's scheduler and the workers that have joined it.
+
+    Cluster --(asyncio loop in a thread of its own)--> distributed.Client --> scheduler --> workers
+        who has joined and who is gone      asked once a second
+        what running units have written     asked once a second, one message a node
+        coroutines for NodeWorker.py        their futures are concurrent.futures ones: Loop's
+
+Nothing of `distributed` is imported before a Cluster connects. Its own settings (TLS, time limits)
+are Dask's configuration and not ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import threading
+import time
+import uuid
+from concurrent.futures import Future
+from importlib.util import find_spec
+from typing import Any, Callable, Coroutine, Dict, List, Optional, Sequence
+
+from . import NodeSide
+from .Errors import InputError, RunError
+from .Fleet import Member, keyOf
+from .Types import Device
+
+log = logging.getLogger("TensileParallel")
+
+WATCH_SECONDS = 1.0
+# How long the scheduler may take to answer at the start, in seconds.
+CONNECT_SECONDS = 30.0
+# How long a device may be away before its work goes to others…
+ABSENCE_SECONDS = 60.0
+# …and how long the scheduler may be, whose workers come back with it.
+SCHEDULER_ABSENCE_SECONDS = 600.0
+# What is said of a clock that differs by less is only noise of the network.
+CLOCK_NOISE_SECONDS = 1.0
+
+
+class NodeLost(Exception):
+    """A worker, its node or the way there is gone. No RunError: it may come back."""
+
+
+class Connected:
+    """A worker that has joined, as long as it is there."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.gone = asyncio.Event()
+        self.follower: Optional["Follower"] = None
+
+    @property
+    def address(self) -> str:
+        return self.member.address
+
+
+class Follower:
+    """Who asks a worker for news once a second (NodeWorker.NodeWorker)."""
+
+    def question(self) -> NodeSide.Question:
+        """What to ask."""
+        raise NotImplementedError
+
+    def answered(self, answer: NodeSide.Answer) -> None:
+        """Takes the answer."""
+        raise NotImplementedError
+
+
+class Cluster:
+    """A connection. Public methods are for other threads; coroutines run in its own loop."""
+
+    def __init__(self, address: str, schedulerFile: str = "") -> None:
+        """Prepares; connect() connects.
+
+        Args:
+            address: the scheduler's, "tcp://host:8786" or "tls://…"; empty where a file tells.
+            schedulerFile: a file that the scheduler has written.
+        """
+        self._address = address
+        self._file = schedulerFile
+        self._client: Any = None
+        self._connected: Dict[str, Connected] = {}
+        self._strangers: set = set()
+        self._nodeLocks: Dict[str, asyncio.Lock] = {}
+        self._nodePolls: Dict[str, "asyncio.Task[None]"] = {}
+        self._tasks: List["asyncio.Task[None]"] = []
+        self._lostSince: Optional[float] = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._runLoop, name="cluster", daemon=True)
+
+    @property
+    def where(self) -> str:
+        """The scheduler, for messages."""
+        return self._address or self._file
+
+    def _runLoop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    # -- from other threads ---------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Connects and learns who has joined.
+
+        Raises:
+            InputError: `distributed` is not installed, or no scheduler answers.
+        """
+        requireDistributed()
+        self._thread.start()
+        try:
+            self.spawn(self._connect()).result()
+        except BaseException:
+            self.close()
+            raise
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> "Future[Any]":
+        """Runs a coroutine in the loop; a future that Loop.py can wait for."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def members(self) -> List[Member]:
+        """Who is there now."""
+        return [each.member for each in list(self._connected.values())]
+
+    def waitForMembers(
+        self, seconds: float, nodes: int = 1, onWait: Callable[[], None] = lambda: None
+    ) -> None:
+        """Waits until so many nodes have joined, or the time is over."""
+        deadline = time.monotonic() + seconds
+        asked = False
+        while len({m.node for m in self.members()}) < nodes and time.monotonic() < deadline:
+            if not asked:
+                onWait()
+                asked = True
+            time.sleep(0.1)
+        count = -1
+        while asked and self._connected and len(self._connected) > count:
+            count = len(self._connected)
+            time.sleep(2 * WATCH_SECONDS)  # a node's devices come one after the other
+
+    def close(self) -> None:
+        """Ends the connection and the thread."""
+        if not self._thread.is_alive():
+            return
+        try:
+            self.spawn(self._close()).result(timeout=10.0)
+        except Exception as error:
+            log.debug("closing the connection to %s: %r", self.where, error)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10.0)
+
+    # -- in the loop ----------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        try:
+            await self._newClient(CONNECT_SECONDS)
+        except (OSError, ValueError, asyncio.TimeoutError) as error:
+            raise InputError(
+                "no scheduler answers at %s (%s): start one with `dask scheduler`, or name the "
+                "right place" % (self.where, _oneLine(error))
+            ) from None
+        await self._look()
+        self._tasks.append(asyncio.ensure_future(self._watch()))
+
+    async def _newClient(self, seconds: float) -> None:
+        from distributed import Client
+
+        place = {"scheduler_file": self._file} if self._file else {"address": self._address}
+        self._client = await Client(
+            **place,
+            asynchronous=True,
+            set_as_default=False,
+            timeout=seconds,
+            name="TensileParallel",
+        )
+
+    async def _close(self) -> None:
+        for task in [*self._tasks, *self._nodePolls.values()]:
+            task.cancel()
+        if self._client is not None:
+            await self._client.close(timeout=5)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                await self._look()
+                self._lostSince = None
+            except asyncio.CancelledError:
+                if self._client.status in ("closing", "closed"):
+                    await self._connectAgain()
+                    continue
+                raise
+            except Exception as error:
+                self._noteLoss(error)
+                if self._client.status in ("closing", "closed"):
+                    await self._connectAgain()
+
+    def _noteLoss(self, error: BaseException) -> None:
+        if self._lostSince is None:
+            self._lostSince = time.monotonic()
+            log.warning("the scheduler %s does not answer: %s", self.where, _oneLine(error))
+
+    async def _connectAgain(self) -> None:
+        """Dask's client gives up after a while; a scheduler may need longer to come back."""
+        self._forgetAll()
+        try:
+            await self._newClient(5.0)
+            log.warning("connected to the scheduler %s again", self.where)
+        except Exception as error:
+            self._noteLoss(error)
+
+    def _forgetAll(self) -> None:
+        for address in list(self._connected):
+            self._lose(address)
+
+    def _lose(self, address: str) -> None:
+        self._connected.pop(address).gone.set()
+
+    async def _look(self) -> None:
+        """Learns who has joined and who is gone."""
+        addresses = set(await self._client.nthreads())
+        for address in set(self._connected) - addresses:
+            self._lose(address)
+        self._strangers &= addresses
+        new = sorted(addresses - set(self._connected) - self._strangers)
+        if not new:
+            return
+        asked = time.time()
+        found = await self._client.run(NodeSide.facts, workers=new, on_error="return")
+        between = (asked + time.time()) / 2
+        for address in new:
+            facts = found.get(address)
+            if not isinstance(facts, dict):
+                log.debug("%s is no worker of ours: %r", address, facts)
+                self._strangers.add(address)
+                continue
+            self._connected[address] = Connected(_memberOf(address, facts, between))
+
+    async def find(self, device: Device) -> Connected:
+        """The worker of a device; waits for one that is away.
+
+        Raises:
+            RunError: it was away for too long.
+        """
+        begun = time.monotonic()
+        while True:
+            for each in self._connected.values():
+                if each.member.key == keyOf(device) and not each.member.leaving:
+                    return each
+            away = time.monotonic() - begun
+            limit = SCHEDULER_ABSENCE_SECONDS if self._lostSince is not None else ABSENCE_SECONDS
+            if away > limit:
+                what = "the scheduler" if self._lostSince is not None else "node %s" % device.node
+                raise RunError("%s was away for %.0f s" % (what, away))
+            await asyncio.sleep(0.1)
+
+    def connected(self) -> List[Connected]:
+        """Who is there now."""
+        return list(self._connected.values())
+
+    def nodeLock(self, node: str) -> asyncio.Lock:
+        """Held by who sends files to a node, so that each is sent once."""
+        return self._nodeLocks.setdefault(node, asyncio.Lock())
+
+    async def call(self, worker: Connected, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a function of NodeSide in a worker's event loop.
+
+        Raises:
+            NodeLost: the worker is gone.
+        """
+        return await self._unlessGone(worker, self._call(worker.address, function, arguments))
+
+    async def _call(self, address: str, function: Callable[..., Any], arguments: Any) -> Any:
+        found = await self._client.run(function, *arguments, workers=[address], on_error="return")
+        answer = found.get(address, NodeLost("no answer"))
+        if isinstance(answer, OSError):
+            raise NodeLost(_oneLine(answer))
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def submit(self, worker: Connected, function: Callable[..., Any], *arguments: Any) -> Any:
+        """A task for one worker and no other; Dask never runs it again by itself."""
+        return self._client.submit(
+            pickle.loads,
+            pickle.dumps(_Call(function, arguments)),
+            key="%s-%s" % (function.__name__, uuid.uuid4()),
+            workers=[worker.address],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+
+    async def outcome(self, worker: Connected, future: Any) -> Any:
+        """A task's result.
+
+        Raises:
+            NodeLost: the worker is gone, or the connection.
+        """
+        try:
+            return await self._unlessGone(worker, future.result())
+        except NodeLost:
+            future.release()
+            raise
+
+    async def _unlessGone(self, worker: Connected, work: Any) -> Any:
+        task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(worker.gone.wait())
+        try:
+            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise NodeLost("node %s: its worker is gone" % worker.member.node)
+            if task.cancelled():
+                raise NodeLost("node %s: the connection was lost" % worker.member.node)
+            error = task.exception()
+            if error is not None and type(error).__name__.endswith("CancelledError"):
+                raise NodeLost("node %s: the connection was lost" % worker.member.node)
+            if error is not None:
+                raise error
+            return task.result()
+        finally:
+            task.cancel()
+            gone.cancel()
+            if task.done() and not task.cancelled():
+                task.exception()  # it was looked at
+
+    def follow(self, worker: Connected, follower: Follower) -> None:
+        """Asks a worker for news once a second from now on."""
+        worker.follower = follower
+        node = worker.member.node
+        if node not in self._nodePolls or self._nodePolls[node].done():
+            self._nodePolls[node] = asyncio.ensure_future(self._pollNode(node))
+
+    async def _pollNode(self, node: str) -> None:
+        """Each node has its own rhythm: one that does not answer holds up no other."""
+        more = False
+        while True:
+            await asyncio.sleep(0.05 if more else WATCH_SECONDS)
+            more = False
+            asked = [
+                each
+                for each in self._connected.values()
+                if each.member.node == node and each.follower is not None
+            ]
+            if not asked:
+                continue
+            try:
+                more = await self._poll(asked)
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                log.debug("node %s did not answer: %r", node, error)
+
+    async def _poll(self, asked: Sequence[Connected]) -> bool:
+        followers = {each.address: each.follower for each in asked}
+        questions = {a: f.question() for a, f in followers.items() if f is not None}
+        answers = await self._client.run(
+            NodeSide.poll, questions, workers=list(questions), on_error="return"
+        )
+        more = False
+        for address, answer in answers.items():
+            follower = followers.get(address)
+            if isinstance(answer, NodeSide.Answer) and follower is not None:
+                follower.answered(answer)
+                more = more or answer.more
+        return more
+
+
+class _Call:
+    """A call that is made where its pickle is read.
+
+    Dask's scheduler unpickles the function of a task. It need not have our package: so that
+    function is pickle.loads, and what it reads is bytes to the scheduler.
+    """
+
+    def __init__(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
+        self._call = (function, tuple(arguments))
+
+    def __reduce__(self) -> Any:
+        return self._call
+
+
+def requireDistributed() -> None:
+    """Refuses to go on without Dask's scheduler.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    if find_spec("distributed") is None:
+        raise InputError(
+            "a cluster needs Dask's scheduler: pip install distributed, here and on every node"
+        )
+
+
+def _memberOf(address: str, facts: Dict[str, Any], between: float) -> Member:
+    ahead = facts["now"] - between
+    names = ("driver", "rocm", "kernel", "python")
+    return Member(
+        address=address,
+        node=facts["node"],
+        join=facts["join"],
+        device=facts["device"],
+        client=tuple(facts["client"]),
+        version=facts["version"],
+        hash=facts["hash"],
+        versions={name: facts[name] for name in names},
+        leaving=facts["leaving"],
+        clockAhead=ahead if abs(ahead) > CLOCK_NOISE_SECONDS else 0.0,
+    )
+
+
+def _oneLine(error: BaseException) -> str:
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return text[:200]

@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: MIT
+"""TensileParallel --join: this machine's devices for the runs of a cluster.
+
+    --join --(one child a device, born with the device's pin)--> Dask's Nanny -> its worker
+                                                                                 -> tensile_client
+
+The devices are found by the rules of every run. A child that ends is started anew: so a node comes
+back when the scheduler does. SIGTERM, SIGINT (Ctrl-C) and SIGHUP have it leave: running units are
+given back with what they have measured. When this process is killed, all that it started ends: a
+child by the kernel's hand, its worker because Dask watches the child, the client with the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from .Cluster import requireDistributed
+from .DeviceList import ALL_DEVICES, selectDevices
+from .Devices import describeDevice, pinnedEnvironment, scanDevices
+from .EmulatedDevice import DEVICES_VARIABLE
+from .Errors import InputError
+from .Locks import LOCK_DIR_VARIABLE, useAbsoluteLockFolder
+from .NodeFiles import NodeCache, cacheFolder, privateFolder
+from .NodeSide import FAREWELL_SECONDS, NODE_VARIABLE, NodeIdentity, leave
+from .ParallelClient import emulatedCommand
+from .ParseArguments import RunSettings
+from .Platform import System
+from .QuietMachine import surroundings
+from .Terminal import tell
+from .Types import Device
+
+# Tasks that may wait in a worker at once: the unit, and runs that wait for the device.
+THREADS = 16
+# How long a child that ended waits for its next start, in seconds: more each time, up to the last.
+RESTART_SECONDS = (0.2, 1.0, 2.0, 5.0)
+# A child that was up for so long starts anew without waiting.
+STEADY_SECONDS = 30.0
+_CONNECT_SECONDS = 2.0
+_PR_SET_PDEATHSIG = 1
+
+# What a child runs: our modules are found as this process found them.
+BOOT = """
+import json, sys
+spec = json.loads(sys.argv[1])
+sys.path[:] = spec["path"]
+from Tensile.Parallel.Join import runDevice
+sys.exit(runDevice(spec))
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the scheduler is: its address, or a file that it has written."""
+
+    address: str
+    file: str
+
+    def __str__(self) -> str:
+        return self.address or self.file
+
+    def current(self) -> str:
+        """The address; empty as long as there is no file."""
+        if not self.file:
+            return self.address
+        try:
+            with open(self.file, encoding="utf-8") as stream:
+                return str(json.load(stream)["address"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+
+
+def join(settings: RunSettings) -> int:
+    """The command: until a signal ends it.
+
+    Returns:
+        0: it has left politely.
+
+    Raises:
+        InputError: no place to join, no device, or `distributed` is not installed.
+    """
+    requireDistributed()
+    place = Place(settings.join or settings.scheduler, settings.schedulerFile)
+    if not place.address and not place.file:
+        raise InputError("--join: name the scheduler, as tcp://host:8786, or --scheduler-file")
+    if place.address:
+        _hostAndPort(place.address)
+    useAbsoluteLockFolder()
+    node = settings.nodeName or socket.gethostname()
+    devices, system = _devices(settings), System()
+    found, notes = surroundings(system, devices, settings.affinity)
+    for note in notes:
+        tell("TensileParallel: %s" % note)
+    cache = NodeCache(cacheFolder(os.environ))
+    cache.prune()
+    if settings.emulate:
+        _prepareEmulation(settings, node, cache)
+    joinId = uuid.uuid4().hex[:12]
+    with cache.joinFolderInUse(joinId) as folder:
+        children = []
+        for device in devices:
+            own = found[device.ordinal]
+            identity = NodeIdentity(
+                node=node,
+                join=joinId,
+                device=device,
+                lockFolder=os.environ.get(LOCK_DIR_VARIABLE) if settings.emulate else None,
+                cache=cache.root,
+                client=emulatedCommand(),
+                processors=tuple(sorted(own.processors)),
+            )
+            environment = _environment(device, own.variables, identity)
+            children.append(_Child(identity, environment, place, folder))
+        numbers = ", ".join(str(device.ordinal) for device in devices)
+        tell("TensileParallel: node %s offers device(s) %s to %s" % (node, numbers, place))
+        return _serve(children)
+
+
+def _devices(settings: RunSettings) -> List[Device]:
+    """The devices to offer.
+
+    Raises:
+        InputError: there is none.
+    """
+    scan = scanDevices(System(), settings.emulate)
+    wanted = ALL_DEVICES if settings.devices is None else settings.devices
+    selection = selectDevices(wanted, scan, settings.strict)
+    for note in (*scan.notes, *selection.notes):
+        tell("TensileParallel: %s" % note)
+    if not selection.devices:
+        raise InputError("this node has no device to offer: %s" % selection.reason)
+    for device in selection.devices:
+        tell("TensileParallel: %s" % describeDevice(device))
+    return list(selection.devices)
+
+
+def _prepareEmulation(settings: RunSettings, node: str, cache: NodeCache) -> None:
+    """Emulated nodes of one machine have devices of their own."""
+    os.environ[DEVICES_VARIABLE] = str(settings.emulate)
+    base = os.environ.get(LOCK_DIR_VARIABLE) or os.path.join(cache.root, "locks")
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in node)
+    os.environ[LOCK_DIR_VARIABLE] = privateFolder(os.path.join(base, "node-" + name))
+
+
+def _environment(
+    device: Device, variables: Mapping[str, str], identity: NodeIdentity
+) -> Dict[str, str]:
+    """What a child is born with: the pin, above all."""
+    pinned = {**pinnedEnvironment(os.environ, device), **variables}
+    pinned[NODE_VARIABLE] = identity.toJson()
+    pinned.setdefault("DASK_LOGGING__DISTRIBUTED", "error")
+    return pinned
+
+
+class _Child:
+    """The process that runs one device's Nanny, started again and again."""
+
+    def __init__(
+        self, identity: NodeIdentity, environment: Dict[str, str], place: Place, folder: str
+    ) -> None:
+        self._environment = environment
+        self._spec = {
+            "path": sys.path,
+            "parent": os.getpid(),
+            "address": place.address,
+            "file": place.file,
+            "node": identity.node,
+            "ordinal": identity.device.ordinal,
+            "folder": folder,
+        }
+        self._process: "Optional[subprocess.Popen[bytes]]" = None
+        self._begun = 0.0
+        self._fails = 0
+        self._next = 0.0
+
+    def look(self, now: float) -> None:
+        """Starts the process where it does not run."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                return
+            self._fails = 0 if now - self._begun > STEADY_SECONDS else self._fails + 1
+            pause = RESTART_SECONDS[min(self._fails, len(RESTART_SECONDS) - 1)]
+            self._process, self._next = None, now + pause
+        if now < self._next:
+            return
+        self._begun = now
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", BOOT, json.dumps(self._spec)],
+            stdin=subprocess.DEVNULL,
+            env=self._environment,
+            start_new_session=True,
+        )
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the process."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def hasEnded(self) -> bool:
+        """Whether it runs no more."""
+        return self._process is None or self._process.poll() is not None
+
+
+def _serve(children: Sequence[_Child]) -> int:
+    """Keeps the children running until a signal comes, then has them leave."""
+    stopped: List[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: stopped.append(number))
+    while not stopped:
+        for child in children:
+            child.look(time.monotonic())
+        time.sleep(0.1)
+    tell("TensileParallel: leaving: what runs is given back")
+    for child in children:
+        child.signal(signal.SIGTERM)
+    deadline = time.monotonic() + FAREWELL_SECONDS + 10.0
+    asked = len(stopped)
+    while not all(child.hasEnded() for child in children):
+        if time.monotonic() > deadline or len(stopped) > asked:  # a second signal ends it at once
+            for child in children:
+                child.signal(signal.SIGKILL)
+        time.sleep(0.05)
+    return 0
+
+
+# -- in a child ---------------------------------------------------------------------------------
+
+
+def runDevice(spec: Dict[str, Any]) -> int:
+    """A child's whole life: one Nanny, until it ends or is told to leave."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != spec["parent"]:
+        return 1
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))  # until there is a worker
+    place = Place(spec["address"], spec["file"])
+    _waitForScheduler(place, spec)
+    return asyncio.run(_runNanny(place, spec))
+
+
+def _waitForScheduler(place: Place, spec: Dict[str, Any]) -> None:
+    """Waits until somebody listens there: cheaper than a worker that fails."""
+    said = False
+    while True:
+        address = place.current()
+        if address and _listens(address):
+            return
+        if not said and spec["ordinal"] == 0:
+            tell("TensileParallel: waiting for the scheduler at %s" % place)
+        said = True
+        time.sleep(0.5)
+
+
+def _hostAndPort(address: str) -> Tuple[str, int]:
+    """Of "tcp://host:8786".
+
+    Raises:
+        InputError: it is no such address.
+    """
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not (colon and host and port.isdecimal()):
+        raise InputError(
+            "the scheduler's address %r is none: write it as tcp://host:8786" % address
+        )
+    return host.strip("[]"), int(port)
+
+
+def _listens(address: str) -> bool:
+    try:
+        with socket.create_connection(_hostAndPort(address), _CONNECT_SECONDS):
+            return True
+    except (OSError, InputError):
+        return False
+
+
+def _ownAddress(place: Place) -> str:
+    """The address of this machine by which it reaches the scheduler: it listens there alone.
+
+    Without a host, Dask's Nanny does the same, but has its worker listen everywhere.
+    """
+    from distributed.utils import get_ip
+
+    return get_ip(_hostAndPort(place.current())[0])
+
+
+async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
+    import dask
+    from distributed import Nanny
+    from distributed.core import rpc
+
+    dask.config.set(
+        {
+            # Dask's own variables (OMP_NUM_THREADS=1…) would reach the client.
+            "distributed.nanny.pre-spawn-environ": {},
+            "distributed.worker.profile.enabled": False,
+            "distributed.worker.http.routes": [],
+            "distributed.admin.system-monitor.interval": "10s",
+        }
+    )
+    name = "%s/%d/%s" % (spec["node"], spec["ordinal"], uuid.uuid4().hex[:8])
+    where = {"scheduler_file": place.file} if place.file else {"scheduler_ip": place.address}
+    nanny = Nanny(
+        **where,
+        nthreads=THREADS,
+        name=name,
+        memory_limit=0,  # the client's memory is not the worker's, and the user's own business
+        local_directory=spec["folder"],
+        host=_ownAddress(place),
+        dashboard=False,
+        death_timeout=60,
+    )
+    leaving = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaving.set)
+    try:
+        await nanny
+    except Exception as error:
+        text = (str(error).strip() or type(error).__name__).splitlines()[0]
+        tell("TensileParallel: device %d has not joined: %s" % (spec["ordinal"], text), sys.stderr)
+        return 1
+    tell("TensileParallel: device %d has joined %s" % (spec["ordinal"], place))
+    ended = asyncio.ensure_future(nanny.finished())
+    left = asyncio.ensure_future(leaving.wait())
+    await asyncio.wait({ended, left}, return_when=asyncio.FIRST_COMPLETED)
+    if left.done() and nanny.worker_address:
+        from distributed.protocol.pickle import dumps
+
+        try:
+            async with rpc(nanny.worker_address, connection_args=nanny.connection_args) as worker:
+                await asyncio.wait_for(
+                    worker.run(function=dumps(leave), args=dumps(()), kwargs=dumps({})),
+                    FAREWELL_SECONDS + 2,
+                )
+        except Exception as error:  # it is dying anyway
+            tell("TensileParallel: device %d: %r" % (spec["ordinal"], error), sys.stderr)
+    await nanny.close(timeout=5)
+    return 0

@@ -1,0 +1,535 @@
+# SPDX-License-Identifier: MIT
+"""What runs on a node: in the process of a device's worker, called by the front end through Dask.
+
+    facts()              who it is: node, device, versions, hash of our own files
+    locate(), receive()  the step's files (NodeFiles.py)
+    prepare()            a task: takes the device's lock for a run
+    runUnit()            a task: one unit, by Worker.runJob, as on the front end's own machine
+    poll()               what a running unit has written since; and a sign of life of the front end
+    stop(), release()    the early end of a unit; the end of a run
+
+A task runs in one of the worker's threads; the rest in its event loop, so that it is answered while
+a unit runs. A front end of which nothing was heard for LEASE_SECONDS, or that Dask's scheduler
+says is gone, waits for nothing: its unit is ended and its device given up. Functions of this module
+and values of Types.py pass by name, so both sides must have the same version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+
+from . import __version__
+from .Errors import RunError
+from .Files import replaceFile
+from .Locks import DeviceInUse
+from .NodeFiles import NodeCache, SentFile, hashFile
+from .Platform import System
+from .Types import Device, Job, UnitResult
+from .WarmUp import warmUpOf
+from .Worker import STOP_SUFFIX, WorkerFacts, holdDevice, releaseDevice, runJob
+
+# The worker's environment: a JSON object of NodeIdentity's fields.
+NODE_VARIABLE = "TENSILE_PARALLEL_NODE"
+
+# Beyond a cut of the network that heals, in seconds.
+LEASE_SECONDS = 60.0
+# How often a node looks whether its unit is still wanted.
+LOOK_SECONDS = 0.25
+# The largest part of a file in one message, in bytes.
+CHUNK_BYTES = 1 << 20
+# How long a leaving node waits for the front end to fetch its last unit, in seconds.
+FAREWELL_SECONDS = 20.0
+
+# A unit's files that the front end has as well, in the order in which they are read: the results
+# are never ahead of the log that tells how they came about.
+LOG, WARM_UP_LOG, RESULTS, SALVAGED = ".log", ".warmup.log", ".csv", ".salvaged.csv"
+MIRRORED = (LOG, WARM_UP_LOG, RESULTS, SALVAGED)
+
+
+@dataclass(frozen=True)
+class NodeIdentity:
+    """What a join tells the workers that it starts.
+
+    Attributes:
+        node: the machine's name.
+        join: tells two joins of one name apart.
+        device: the device, by its number on this machine.
+        lockFolder: where emulated devices lock.
+        cache: the cache's folder.
+        client: the command of the emulated client here.
+        processors: those that it is to stay on; empty: any.
+    """
+
+    node: str
+    join: str
+    device: Device
+    lockFolder: Optional[str]
+    cache: str
+    client: Tuple[str, ...]
+    processors: Tuple[int, ...] = ()
+
+    def toJson(self) -> str:
+        """As text for the environment."""
+        return json.dumps({**self.__dict__, "device": self.device.__dict__})
+
+    @staticmethod
+    def fromJson(text: str) -> "NodeIdentity":
+        """The same, back."""
+        data = json.loads(text)
+        data["device"] = Device(**data["device"])
+        data["client"] = tuple(data["client"])
+        data["processors"] = tuple(data["processors"])
+        return NodeIdentity(**data)
+
+
+@dataclass(frozen=True)
+class Order:
+    """A unit for a node.
+
+    Attributes:
+        id: names this one try of it; a second task of the same id is refused.
+        run: the run it belongs to.
+        job: with the node's paths in its command; its folder is chosen on the node.
+        files: what to write before it starts: name -> content.
+        folderMark: stands for the node's folder in the command and in the files.
+    """
+
+    id: str
+    run: str
+    job: Job
+    files: Mapping[str, bytes]
+    folderMark: str
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """Part of a file: where it begins, what it holds, and how long ago it was written."""
+
+    offset: int
+    data: bytes
+    age: float
+
+
+@dataclass(frozen=True)
+class UnitEnd:
+    """A unit's end: its result, and its files as they are.
+
+    Attributes:
+        result: as Worker.runJob gives it.
+        now: the node's clock, in seconds since the epoch.
+        sizes: of the mirrored files that there are, in bytes.
+        hashes: their SHA-256.
+        parts: what of them was not asked for before, up to a limit.
+        leaving: whether the node takes no more.
+    """
+
+    result: UnitResult
+    now: float
+    sizes: Mapping[str, int]
+    hashes: Mapping[str, str]
+    parts: Mapping[str, FilePart]
+    leaving: bool
+
+
+@dataclass
+class _Running:
+    order: Order
+    job: Job
+    ended: bool = False
+    asked: Dict[str, int] = field(default_factory=dict)  # offsets: what the front end has
+
+
+class _Node:
+    """The state of this process; made at the first call."""
+
+    def __init__(self) -> None:
+        self.identity = NodeIdentity.fromJson(os.environ[NODE_VARIABLE])
+        self.cache = NodeCache(self.identity.cache)
+        self.folder = os.path.join(
+            self.cache.joinFolder(self.identity.join), "worker-%d" % os.getpid()
+        )
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)
+        self.guard = threading.Lock()
+        self.holder = ""  # the run that has the device…
+        self.claim: Optional[_Task] = None  # …as long as it keeps the result of this task
+        self.heard: Dict[str, float] = {}  # run -> when it was heard of, on the monotonic clock
+        self.jobs: Dict[str, _Running] = {}
+        self.leaving = False
+        self.hash = packageHash()
+        threading.Thread(target=self._watch, name="lease", daemon=True).start()
+
+    def hear(self, run: str) -> None:
+        self.heard[run] = time.monotonic()
+
+    def isHeard(self, run: str) -> bool:
+        return time.monotonic() - self.heard.get(run, 0.0) < LEASE_SECONDS
+
+    def end(self, run: str) -> None:
+        """Ends what runs for a run, and gives its device up."""
+        for running in list(self.jobs.values()):
+            if running.order.run == run:
+                askForEnd(running.job)
+        deadline = time.monotonic() + 10.0
+        while self._isBusy(run) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        with self.guard:
+            if self.holder == run and not self._isBusy(run):
+                releaseDevice()
+                self.holder, self.claim = "", None
+        for id_ in [id_ for id_, each in self.jobs.items() if each.order.run == run]:
+            self.forget(id_)
+        self.heard.pop(run, None)
+
+    def forget(self, id_: str) -> None:
+        """The front end has all of a unit: its files go."""
+        running = self.jobs.get(id_)
+        if running is not None and running.ended:
+            del self.jobs[id_]
+            shutil.rmtree(running.job.folder, ignore_errors=True)
+
+    def _isBusy(self, run: str) -> bool:
+        return any(r.order.run == run and not r.ended for r in list(self.jobs.values()))
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(1.0)
+            run, claim = self.holder, self.claim
+            if run and not (self.isHeard(run) and claim is not None and claim.isWanted):
+                self.end(run)
+
+
+_node: Optional[_Node] = None
+_nodeLock = threading.Lock()
+
+
+def _here() -> _Node:
+    global _node
+    with _nodeLock:
+        if _node is None:
+            _node = _Node()
+        return _node
+
+
+def packageHash() -> str:
+    """SHA-256 of this package's own modules: both sides must have the same."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def facts() -> Dict[str, Any]:
+    """Who this worker is."""
+    node = _here()
+    system = System()
+    return {
+        "node": node.identity.node,
+        "join": node.identity.join,
+        "device": node.identity.device,
+        "client": node.identity.client,
+        "leaving": node.leaving,
+        "now": time.time(),
+        "version": __version__,
+        "hash": node.hash,
+        "python": platform.python_version(),
+        "driver": (system.readText("/sys/module/amdgpu/version") or "").strip(),
+        "rocm": (system.readText("/opt/rocm/.info/version") or "").strip(),
+        "kernel": platform.release(),
+    }
+
+
+def locate(run: str, files: Sequence[SentFile]) -> Tuple[Dict[str, str], List[str]]:
+    """Where a step's files are here, and which are missing (NodeCache.locate)."""
+    node = _here()
+    node.hear(run)
+    return node.cache.locate(files)
+
+
+def receive(run: str, sha256: str, offset: int, data: bytes, size: int) -> int:
+    """Takes a part of a missing file (NodeCache.receive)."""
+    node = _here()
+    node.hear(run)
+    return node.cache.receive(sha256, offset, data, size, "%s%d" % (run, os.getpid()))
+
+
+def prepare(run: str, wait: bool) -> WorkerFacts:
+    """A task: takes the device's lock for a run.
+
+    Raises:
+        DeviceInUse: another run has it, and it is not to be waited for.
+        RunError: it cannot be locked, or nobody waits for it any more.
+    """
+    node, task = _here(), _Task()
+    node.hear(run)
+    while True:
+        if node.leaving:
+            raise RunError("%s is leaving" % node.identity.node)
+        with node.guard:
+            if node.holder in ("", run):
+                try:
+                    device, processors = node.identity.device, node.identity.processors
+                    note = holdDevice(device, node.identity.lockFolder, frozenset(processors))
+                    node.holder, node.claim = run, task
+                    return WorkerFacts(os.getpid(), note)
+                except DeviceInUse:
+                    if not wait:
+                        raise
+            elif not wait:
+                raise DeviceInUse(
+                    "device %d of %s is in use by another run of this cluster: wait for its end, "
+                    "or choose other devices" % (node.identity.device.ordinal, node.identity.node)
+                )
+        if not (task.isWanted and node.isHeard(run)):
+            raise RunError("nobody waits for this device any more")
+        time.sleep(LOOK_SECONDS)
+
+
+def runUnit(order: Order) -> UnitEnd:
+    """A task: runs one unit.
+
+    Raises:
+        RunError: it was begun before, or its run does not hold the device.
+    """
+    node = _here()
+    node.hear(order.run)
+    if node.leaving:
+        raise RunError("%s is leaving" % node.identity.node)
+    with node.guard:
+        if node.holder != order.run:
+            raise RunError("the run does not hold this device")
+        job = _place(node, order)
+        running = _Running(order, job)
+        node.jobs[order.id] = running
+    done = threading.Event()
+    watched = (node, running, _Task(), done)
+    threading.Thread(target=_endIfUnwanted, args=watched, daemon=True).start()
+    try:
+        result = runJob(job)
+        return _endOf(node, running, result)
+    finally:
+        done.set()
+        running.ended = True
+
+
+def _place(node: _Node, order: Order) -> Job:
+    """Makes the unit's folder here, with its files.
+
+    Raises:
+        RunError: there is one: this very task was begun before.
+    """
+    folder = os.path.join(node.folder, order.id)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        raise RunError("unit %d was begun before: it is not run again" % order.job.unit.number)
+
+    def here(words: Sequence[str]) -> Tuple[str, ...]:
+        return tuple(word.replace(order.folderMark, folder) for word in words)
+
+    for name, content in order.files.items():
+        text = content.replace(os.fsencode(order.folderMark), os.fsencode(folder))
+        replaceFile(os.path.join(folder, os.path.basename(name)), text)
+    job = order.job
+    return replace(
+        job,
+        folder=folder,
+        workingFolder=folder,
+        command=here(job.command),
+        warmUp=here(job.warmUp),
+    )
+
+
+def askForEnd(job: Job) -> None:
+    """Has the worker end a unit's client; what it has finished is kept."""
+    try:
+        with open(job.file(STOP_SUFFIX), "wb"):
+            pass
+    except OSError:
+        pass  # its folder is gone: it has ended
+
+
+class _Task:
+    """The Dask task that this thread runs, or that has run in it."""
+
+    def __init__(self) -> None:
+        from distributed import get_worker
+
+        self._worker = get_worker()
+        self._key = self._worker.get_current_task()
+
+    @property
+    def isWanted(self) -> bool:
+        """Whether somebody waits for its result, or keeps it, and could be given it."""
+        if self._worker.status.name not in ("running", "paused"):
+            return False
+        task = self._worker.state.tasks.get(self._key)
+        return task is not None and task.state not in ("cancelled", "released", "forgotten")
+
+
+def _endIfUnwanted(node: _Node, running: _Running, task: _Task, done: threading.Event) -> None:
+    """Ends a unit that nobody waits for: given back, its front end gone, or its node leaving."""
+    while not done.wait(LOOK_SECONDS):
+        if node.leaving or not task.isWanted or not node.isHeard(running.order.run):
+            askForEnd(running.job)
+
+
+def _endOf(node: _Node, running: _Running, result: UnitResult) -> UnitEnd:
+    sizes, hashes, parts = {}, {}, {}
+    room = CHUNK_BYTES
+    for suffix in MIRRORED:
+        path = mirroredFile(running.job, suffix)
+        if not os.path.exists(path):
+            continue
+        sizes[suffix], hashes[suffix] = os.path.getsize(path), hashFile(path)
+        part = readPart(path, running.asked.get(suffix, 0), room)
+        if part is not None:
+            parts[suffix] = part
+            room -= len(part.data)
+    return UnitEnd(result, time.time(), sizes, hashes, parts, node.leaving)
+
+
+def mirroredFile(job: Job, suffix: str) -> str:
+    """Absolute path of one of the files that the front end has as well."""
+    if suffix == WARM_UP_LOG:
+        return warmUpOf(job).file(LOG)
+    return job.file(suffix)
+
+
+def readPart(path: str, offset: int, limit: int) -> Optional[FilePart]:
+    """Part of a file; None where there is no file."""
+    try:
+        with open(path, "rb") as stream:
+            written = os.fstat(stream.fileno()).st_mtime
+            stream.seek(offset)
+            return FilePart(offset, stream.read(max(0, limit)), time.time() - written)
+    except OSError:
+        return None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the front end asks a worker now and then.
+
+    Attributes:
+        run: the run that asks.
+        job: id of the unit that it follows; empty for none.
+        offsets: how much of its files it has, in bytes.
+        forget: ids of units of which it has all.
+    """
+
+    run: str
+    job: str = ""
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    forget: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker answers.
+
+    Attributes:
+        job: id of the unit that was asked about.
+        parts: what its files hold beyond the offsets.
+        more: whether there is more than fitted.
+        leaving: whether the worker takes no more units.
+    """
+
+    job: str
+    parts: Mapping[str, FilePart]
+    more: bool
+    leaving: bool
+
+
+def poll(questions: Mapping[str, Question], dask_worker: Any = None) -> Optional[Answer]:
+    """Answers the question that is for this worker, by its address."""
+    node = _here()
+    question = questions.get(dask_worker.address)
+    if question is None:
+        return None
+    node.hear(question.run)
+    for id_ in question.forget:
+        node.forget(id_)
+    parts: Dict[str, FilePart] = {}
+    running = node.jobs.get(question.job)
+    more = False
+    if running is not None:
+        running.asked = dict(question.offsets)
+        parts, more = _news(running.job, question.offsets)
+    return Answer(question.job, parts, more, node.leaving)
+
+
+def _news(job: Job, offsets: Mapping[str, int]) -> Tuple[Dict[str, FilePart], bool]:
+    """What is new in a unit's files. Results only as far as the log that goes with them."""
+    # The results are looked at first, so that the log, which is read later, is no older.
+    first = {s: readPart(mirroredFile(job, s), offsets.get(s, 0), CHUNK_BYTES) for s in (RESULTS,)}
+    parts: Dict[str, FilePart] = {}
+    log = readPart(mirroredFile(job, LOG), offsets.get(LOG, 0), CHUNK_BYTES)
+    warmUp = readPart(mirroredFile(job, WARM_UP_LOG), offsets.get(WARM_UP_LOG, 0), CHUNK_BYTES)
+    if warmUp is not None:
+        parts[WARM_UP_LOG] = warmUp
+    more = False
+    if log is not None:
+        parts[LOG] = log
+        more = len(log.data) >= CHUNK_BYTES
+    results = first[RESULTS]
+    if results is not None and not more:
+        parts[RESULTS] = results
+        more = len(results.data) >= CHUNK_BYTES
+    return parts, more
+
+
+def fetch(run: str, job: str, suffix: str, offset: int) -> Optional[FilePart]:
+    """Another part of a file of a unit that has ended."""
+    node = _here()
+    node.hear(run)
+    running = node.jobs.get(job)
+    return readPart(mirroredFile(running.job, suffix), offset, CHUNK_BYTES) if running else None
+
+
+def stop(run: str, job: str) -> None:
+    """Asks for the early end of a unit."""
+    node = _here()
+    node.hear(run)
+    running = node.jobs.get(job)
+    if running is not None:
+        askForEnd(running.job)
+
+
+def forget(run: str, job: str) -> None:
+    """The front end has all of a unit."""
+    node = _here()
+    node.hear(run)
+    node.forget(job)
+
+
+async def release(run: str) -> None:
+    """Ends what a run still does here and gives the device up."""
+    import asyncio
+
+    await asyncio.get_running_loop().run_in_executor(None, _here().end, run)
+
+
+async def leave() -> None:
+    """Takes no more units, gives the running one back, and waits until its rest was fetched."""
+    import asyncio
+
+    node = _here()
+    node.leaving = True
+    deadline = time.monotonic() + FAREWELL_SECONDS
+    while node.jobs and time.monotonic() < deadline:
+        for running in list(node.jobs.values()):
+            if not running.ended:
+                askForEnd(running.job)
+        await asyncio.sleep(0.1)
+    holder: FrozenSet[str] = frozenset({node.holder} - {""})
+    for run in holder:
+        await asyncio.get_running_loop().run_in_executor(None, node.end, run)
