@@ -18,12 +18,12 @@ import pickle
 import threading
 import time
 import uuid
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from importlib.util import find_spec
 from typing import Any, Callable, Coroutine, Dict, List, Optional, Sequence
 
 from . import NodeSide
-from .Errors import InputError, RunError
+from .Errors import InputError, RunError, WorkerLost
 from .Fleet import Member, keyOf
 from .Types import Device
 
@@ -33,15 +33,13 @@ WATCH_SECONDS = 1.0
 # How long the scheduler may take to answer at the start, in seconds.
 CONNECT_SECONDS = 30.0
 # How long a device may be away before its work goes to others…
-ABSENCE_SECONDS = 60.0
+ABSENCE_SECONDS = 30.0
 # …and how long the scheduler may be, whose workers come back with it.
 SCHEDULER_ABSENCE_SECONDS = 600.0
+# How long nodes may take to give up what they do for us when we end, in seconds.
+END_SECONDS = 15.0
 # What is said of a clock that differs by less is only noise of the network.
 CLOCK_NOISE_SECONDS = 1.0
-
-
-class NodeLost(Exception):
-    """A worker, its node or the way there is gone. No RunError: it may come back."""
 
 
 class Connected:
@@ -88,6 +86,7 @@ class Cluster:
         self._nodePolls: Dict[str, "asyncio.Task[None]"] = {}
         self._tasks: List["asyncio.Task[None]"] = []
         self._lostSince: Optional[float] = None
+        self._unfinished: "List[Future[Any]]" = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._runLoop, name="cluster", daemon=True)
 
@@ -102,8 +101,11 @@ class Cluster:
 
     # -- from other threads ---------------------------------------------------------------------
 
-    def connect(self) -> None:
+    def connect(self, seconds: Optional[float] = None) -> None:
         """Connects and learns who has joined.
+
+        Args:
+            seconds: how long the scheduler may take to answer; None for the usual.
 
         Raises:
             InputError: `distributed` is not installed, or no scheduler answers.
@@ -111,7 +113,7 @@ class Cluster:
         requireDistributed()
         self._thread.start()
         try:
-            self.spawn(self._connect()).result()
+            self.spawn(self._connect(seconds or CONNECT_SECONDS)).result()
         except BaseException:
             self.close()
             raise
@@ -140,10 +142,15 @@ class Cluster:
             count = len(self._connected)
             time.sleep(2 * WATCH_SECONDS)  # a node's devices come one after the other
 
+    def awaitAtEnd(self, future: "Future[Any]") -> None:
+        """What is to be finished before the connection ends."""
+        self._unfinished = [each for each in self._unfinished if not each.done()] + [future]
+
     def close(self) -> None:
         """Ends the connection and the thread."""
         if not self._thread.is_alive():
             return
+        wait(self._unfinished, timeout=END_SECONDS)
         try:
             self.spawn(self._close()).result(timeout=10.0)
         except Exception as error:
@@ -153,9 +160,9 @@ class Cluster:
 
     # -- in the loop ----------------------------------------------------------------------------
 
-    async def _connect(self) -> None:
+    async def _connect(self, seconds: float) -> None:
         try:
-            await self._newClient(CONNECT_SECONDS)
+            await self._newClient(seconds)
         except (OSError, ValueError, asyncio.TimeoutError) as error:
             raise InputError(
                 "no scheduler answers at %s (%s): start one with `dask scheduler`, or name the "
@@ -269,15 +276,15 @@ class Cluster:
         """Calls a function of NodeSide in a worker's event loop.
 
         Raises:
-            NodeLost: the worker is gone.
+            WorkerLost: the worker is gone.
         """
         return await self._unlessGone(worker, self._call(worker.address, function, arguments))
 
     async def _call(self, address: str, function: Callable[..., Any], arguments: Any) -> Any:
         found = await self._client.run(function, *arguments, workers=[address], on_error="return")
-        answer = found.get(address, NodeLost("no answer"))
+        answer = found.get(address, WorkerLost("no answer"))
         if isinstance(answer, OSError):
-            raise NodeLost(_oneLine(answer))
+            raise WorkerLost(_oneLine(answer))
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -298,11 +305,11 @@ class Cluster:
         """A task's result.
 
         Raises:
-            NodeLost: the worker is gone, or the connection.
+            WorkerLost: the worker is gone, or the connection.
         """
         try:
             return await self._unlessGone(worker, future.result())
-        except NodeLost:
+        except WorkerLost:
             future.release()
             raise
 
@@ -312,20 +319,19 @@ class Cluster:
         try:
             await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                raise NodeLost("node %s: its worker is gone" % worker.member.node)
+                raise WorkerLost("node %s: its worker is gone" % worker.member.node)
             if task.cancelled():
-                raise NodeLost("node %s: the connection was lost" % worker.member.node)
+                raise WorkerLost("node %s: the connection was lost" % worker.member.node)
             error = task.exception()
             if error is not None and type(error).__name__.endswith("CancelledError"):
-                raise NodeLost("node %s: the connection was lost" % worker.member.node)
+                raise WorkerLost("node %s: the connection was lost" % worker.member.node)
             if error is not None:
                 raise error
             return task.result()
         finally:
+            task.add_done_callback(_look)  # whatever becomes of it, nobody waits for it any more
             task.cancel()
             gone.cancel()
-            if task.done() and not task.cancelled():
-                task.exception()  # it was looked at
 
     def follow(self, worker: Connected, follower: Follower) -> None:
         """Asks a worker for news once a second from now on."""
@@ -367,6 +373,11 @@ class Cluster:
                 follower.answered(answer)
                 more = more or answer.more
         return more
+
+
+def _look(task: "asyncio.Future[Any]") -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 class _Call:

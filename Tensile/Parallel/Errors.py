@@ -28,6 +28,10 @@ class RunError(TensileParallelError):
     exitStatus = 1
 
 
+class WorkerLost(Exception):
+    """A worker of another machine, or the way to it, is gone; what it ran is not to blame."""
+
+
 def describeError(error: OSError) -> str:
     """One line about a failure of the system: what, where, and what to do."""
     text = error.strerror or str(error)

@@ -21,7 +21,7 @@ from .ClientOutput import lastPair
 from .Contest import Contests, spans
 from .Cost import Cost, Part
 from .Devices import describeDevice
-from .Errors import RunError
+from .Errors import RunError, WorkerLost
 from .Outcomes import examine
 from .Schedule import Rectangle, Schedule, rectangleOf
 from .Types import CRASHED, MEASURED, ClientExit, Device, Job, Unit, UnitResult
@@ -313,12 +313,17 @@ class Loop:
         outcome = replace(
             salvaged.outcome, kind=CRASHED, message=message, exitStatus=None, lastPair=None
         )
-        self._account(device, replace(salvaged, outcome=outcome))
+        isLoss = isinstance(error, WorkerLost)
+        self._account(device, replace(salvaged, outcome=outcome), isLoss)
         if device in self._schedule.devices:
             self._startWorker(device)
 
-    def _account(self, device: int, result: UnitResult) -> None:
-        """Journals a result and tells the schedule."""
+    def _account(self, device: int, result: UnitResult, isLoss: bool = False) -> None:
+        """Journals a result and tells the schedule.
+
+        Args:
+            isLoss: whether the unit ended for no fault of its own.
+        """
         job = self._jobs.pop(device)
         self._onResult(result)
         self.result.results.append(result)
@@ -339,7 +344,10 @@ class Loop:
             self._learn(result)
         else:
             log.warning("%s", describe(result, job))
-            left = self._schedule.failed(device, done, outcome.lastPair, result.ready)
+            if isLoss:
+                left = self._schedule.returned(device, done, result.ready)
+            else:
+                left = self._schedule.failed(device, done, outcome.lastPair, result.ready)
             for rectangle in left:
                 self._lose(rectangle, result)
         self._decide(result)

@@ -12,6 +12,7 @@ progress can be read, and what it has finished is kept whatever becomes of the n
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -34,9 +35,9 @@ from typing import (
 )
 
 from . import NodeSide, __version__
-from .Cluster import Cluster, Connected, Follower, NodeLost
+from .Cluster import SCHEDULER_ABSENCE_SECONDS, Cluster, Connected, Follower
 from .DeviceList import ALL_DEVICES, DeviceSelection, Selection
-from .Errors import InputError, RunError
+from .Errors import InputError, RunError, WorkerLost
 from .Fleet import Member, Register, choose, fits, keyOf, refuseStrangers, registerPath
 from .NodeFiles import READ_OPTIONS, SentFile, hashFile, mappedValues, stepFiles
 from .NodeSide import MIRRORED, Answer, FilePart, Order, Question, UnitEnd, mirroredFile
@@ -49,7 +50,7 @@ log = logging.getLogger("TensileParallel")
 # Stands for the unit's folder on the node; nothing that a user would write.
 FOLDER_MARK = "@TENSILE-PARALLEL-UNIT-FOLDER@"
 # How long a node may take to give up what it does for us when we end, in seconds.
-RELEASE_SECONDS = 15.0
+RELEASE_SECONDS = 12.0
 # A device that was set aside is taken in again with this many workers at most.
 MOST_WORKERS = 50
 # How long a run waits for the first node, in seconds.
@@ -148,6 +149,7 @@ class NodeWorker(Follower):
         self._claim: Any = None  # Dask's future of prepare(): as long as we keep it we hold it
         self._paths: Dict[str, str] = {}
         self._starting: "Optional[Future[Any]]" = None
+        self._ending: "Optional[Future[Any]]" = None
         self._job = ""
         self._mirror: Optional[Mirror] = None
         self._forget: List[str] = []
@@ -163,7 +165,7 @@ class NodeWorker(Follower):
     def submit(self, job: Job) -> "Future[UnitResult]":
         """Runs one unit."""
         if self._worker is None:
-            raise NodeLost("node %s: no worker" % self.device.node)
+            raise WorkerLost("node %s: no worker" % self.device.node)
         return self._cluster.spawn(self._submit(self._worker, job))
 
     def shorten(self, job: Job) -> None:
@@ -176,18 +178,18 @@ class NodeWorker(Follower):
         self.close()
 
     def close(self) -> None:
-        """Gives the device up."""
+        """Gives the device up, without waiting for it: the cluster's end does."""
         if self._starting is not None:
             self._starting.cancel()
             self._starting = None
-        try:
-            self._cluster.spawn(self._release()).result(timeout=RELEASE_SECONDS)
-        except Exception as error:  # it is gone, or notices by itself that we are
-            log.debug("device %d was not given up: %r", self.device.ordinal, error)
+        self._ending = self._cluster.spawn(self._release())
+        self._cluster.awaitAtEnd(self._ending)
 
     # -- in the cluster's loop ------------------------------------------------------------------
 
     async def _start(self) -> WorkerFacts:
+        if self._ending is not None:
+            await asyncio.wait({asyncio.wrap_future(self._ending)})
         worker = await self._cluster.find(self.device)
         async with self._cluster.nodeLock(worker.member.node):
             self._paths = await self._sendFiles(worker)
@@ -256,7 +258,7 @@ class NodeWorker(Follower):
 
         Raises:
             RunError: this machine's disk takes no more.
-            NodeLost: they are not what the node has.
+            WorkerLost: they are not what the node has.
         """
         for suffix, part in end.parts.items():
             mirror.add(suffix, part)
@@ -266,18 +268,18 @@ class NodeWorker(Follower):
                 arguments = (self._run, id_, suffix, have)
                 part = await self._cluster.call(worker, NodeSide.fetch, *arguments)
                 if part is None or not part.data:
-                    raise NodeLost("node %s has lost its unit's files" % worker.member.node)
+                    raise WorkerLost("node %s has lost its unit's files" % worker.member.node)
                 mirror.add(suffix, part)
         if mirror.problem is not None:
             raise mirror.problem
         mirror.keepOnly(list(end.sizes))
         if not mirror.matches(end):
-            raise NodeLost("the unit's files were damaged on their way")
+            raise WorkerLost("the unit's files were damaged on their way")
 
     async def _shorten(self, worker: Connected, id_: str) -> None:
         try:
             await self._cluster.call(worker, NodeSide.stop, self._run, id_)
-        except (NodeLost, RunError) as error:
+        except (WorkerLost, RunError) as error:
             log.debug("device %d: cannot end its unit early: %s", self.device.ordinal, error)
 
     async def _release(self) -> None:
@@ -287,7 +289,10 @@ class NodeWorker(Follower):
             return
         worker.follower = None
         try:
-            await self._cluster.call(worker, NodeSide.release, self._run)
+            answer = self._cluster.call(worker, NodeSide.release, self._run)
+            await asyncio.wait_for(answer, RELEASE_SECONDS)
+        except Exception as error:  # it is gone, or notices by itself that we are
+            log.debug("device %d was not given up: %r", self.device.ordinal, error)
         finally:
             if claim is not None:
                 claim.release()
@@ -544,8 +549,8 @@ def openCluster(
     address: str,
     schedulerFile: str,
     say: Callable[[str], None],
-    seconds: float = FIRST_SECONDS,
     nodes: int = 1,
+    isStep: bool = False,
 ) -> Iterator[StepCluster]:
     """A connection for as long as it is needed, once somebody has joined.
 
@@ -553,14 +558,16 @@ def openCluster(
         address: the scheduler's; empty where a file tells it.
         schedulerFile: that file.
         say: tells a person what is waited for.
-        seconds: how long to wait for nodes.
         nodes: how many to wait for.
+        isStep: whether it is a step of a run that goes on: then a scheduler that is away, and
+            nodes that are, have the time that they would have in the middle of a step.
 
     Raises:
         InputError: no scheduler answers, or `distributed` is not installed.
     """
     cluster = Cluster(address, schedulerFile)
-    cluster.connect()
+    seconds = SCHEDULER_ABSENCE_SECONDS if isStep else FIRST_SECONDS
+    cluster.connect(seconds if isStep else None)
     try:
         waiting = "waiting for %s to join %s" % ("a node" if nodes == 1 else "nodes", cluster.where)
         cluster.waitForMembers(seconds, nodes, lambda: say(waiting))

@@ -160,12 +160,15 @@ def _runOnCluster(settings: ClientSettings) -> int:
     """The same on the devices of the machines that have joined a scheduler."""
     from .NodeWorker import openCluster
 
-    with openCluster(settings.scheduler, settings.schedulerFile, _say) as cluster:
+    place = (settings.scheduler, settings.schedulerFile)
+    with openCluster(*place, _say, isStep=settings.frontEnd) as cluster:
         if settings.client is None and cluster.isEmulated:
             settings = replace(settings, emulate=max(1, settings.emulate))
         command = clientCommand(settings)
         wanted = ALL_DEVICES if settings.devicesWanted is None else settings.devicesWanted
-        cluster.choose(wanted, settings.strict)
+        notes = cluster.choose(wanted, settings.strict).notes
+        for note in () if settings.frontEnd else notes:
+            _say(note)
         step = makeStep(settings, command, cluster.architecture)
         with _openFolder(settings, step) as (outputs, folder):
             devices = cluster.number(str(outputs))

@@ -73,6 +73,8 @@ REFUTED_PER_DEVICE = 3
 # Clients that died before any pair at all was measured: then it is the client, not a pair.
 DEATHS_BEFORE_ANYTHING = 200
 FAILURES_PER_DEVICE = 10
+# A unit under which so many workers were lost, without a pair measured, counts as failed after all.
+LOSSES_PER_UNIT = 5
 
 Pair = Tuple[int, int]
 
@@ -234,6 +236,7 @@ class Schedule:
         self._stopped = False
         self._anything = False  # whether any pair was measured in this run
         self._deathsBefore = 0
+        self._losses: Dict[Pair, int] = {}
         self._keepWhole = keepWhole
         self._baseline = baseline
         self._away: Set[int] = set()
@@ -380,6 +383,39 @@ class Schedule:
             return []
         self._devices[device].failures += 1
         return self._failedWhole(unit, device, rest[0], ready)
+
+    def returned(
+        self, device: int, done: Sequence[Rectangle], ready: bool = False
+    ) -> List[Rectangle]:
+        """The device's worker was lost under a unit that is not to blame: its rest is free again.
+
+        Unless that happens again and again to the same unit.
+
+        Args:
+            device: where it ran.
+            done: the parts that were measured.
+            ready: whether the client had got as far as its first pair.
+
+        Returns:
+            What was given up by this.
+        """
+        state = self._devices[device]
+        unit = state.running
+        if unit is not None and not done:
+            first = (unit.firstProblem, unit.firstSolution)
+            self._losses[first] = self._losses.get(first, 0) + 1
+            if self._losses[first] > LOSSES_PER_UNIT:
+                return self.failed(device, done, None, ready)
+        unit = self._end(device)
+        rest = _without(unit, done)
+        if unit.baseline:
+            state.compared = False
+        elif unit.retiming:
+            self._retime(device, rest, unit.attempt)
+        else:
+            self._anything = self._anything or bool(done)
+            self._putBack(unit, device, rest)
+        return []
 
     def retime(self, device: int, rectangles: Sequence[Rectangle]) -> None:
         """Has cells measured again on one device, unless it has left the run."""

@@ -54,7 +54,8 @@ class Nodes:
         own.mkdir(exist_ok=True)
         variables = {"XDG_CACHE_HOME": own / "cache", "TENSILE_PARALLEL_LOCK_DIR": own / "locks"}
         if settings is not None:
-            (own / "emulator.json").write_text(json.dumps(settings))
+            if not (own / "emulator.json").exists():  # a test may have changed it since
+                (own / "emulator.json").write_text(json.dumps(settings))
             variables["TENSILE_EMULATOR"] = own / "emulator.json"
         words = command or [sys.executable, BIN / "TensileParallel"]
         words = [*prefix, *words, "--join", self.address, "--node-name", name]

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: MIT
+"""Devices of several machines, by real processes on loopback: Dask's scheduler and two nodes.
+
+The second node sees nothing of the front end's folder where that can be arranged: files are then
+sent to it. docs/cluster.md has what must hold; benchmarks/benchCluster.py tries it at length.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from Clusters import BIN, SCHEDULER, Nodes, freePort, killHard
+from conftest import DATA, HERE, Recorded
+from Processes import Marked, waitFor
+
+pytestmark = [
+    pytest.mark.unit,
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("distributed") is None, reason="distributed is not installed"),
+]
+
+PAIR_SECONDS = 0.04
+# Mounts an empty folder over the front end's, as far as this node can see.
+HIDE = 'mount -t tmpfs none "$1" && shift && exec "$@"'
+
+
+def _canHide(folder):
+    command = ["unshare", "-rm", "sh", "-c", HIDE, "hide", str(folder), "true"]
+    try:
+        return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        return False
+
+
+class Cluster(Nodes):
+    """A node with two devices, and one with one device that does not see `front`."""
+
+    def __init__(self, folder):
+        self.front = folder / "front"
+        self.front.mkdir()
+        super().__init__(folder / "cluster")
+        self.hides = _canHide(self.front)
+        self.settings = {"pairSeconds": PAIR_SECONDS}
+        self.startA()
+        self.startB()
+
+    def startA(self):
+        self.startNode("a", 2, self.settings)
+
+    def startB(self):
+        prefix = ["unshare", "-rm", "sh", "-c", HIDE, "hide", self.front] if self.hides else []
+        self.startNode("b", 1, self.settings, prefix=prefix)
+
+    def record(self, name, **settings):
+        """Has the nodes' clients note what they do from now on; returns the file of node a."""
+        path = self.folder / name
+        for node in ("a", "b"):
+            own = {**self.settings, **settings, "record": str(path) + "." + node}
+            (self.folder / node / "emulator.json").write_text(json.dumps(own))
+        return path
+
+    def events(self, path, node, event="pair"):
+        """What a node's clients have noted."""
+        file = Path(str(path) + "." + node)
+        lines = file.read_bytes().splitlines() if file.exists() else []
+        found = [json.loads(line) for line in lines if line.endswith(b"}")]
+        return [each for each in found if each["event"] == event]
+
+    def step(self, name):
+        """A step to run, its results as one client writes them, and what starts it."""
+        step = Recorded(DATA / "tensilelite-2024/full", self.front / name)
+        expected = self.front / (name + ".serial.csv")
+        command = [sys.executable, BIN / "TensileEmulatedClient", "--config-file", step.ini]
+        subprocess.run(
+            [*map(str, command), "--results-file", str(expected)],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        return step, expected.read_bytes()
+
+    def begin(self, step, *options):
+        """Starts a front end."""
+        command = [sys.executable, BIN / "TensileParallelClient", "--config-file", step.ini]
+        return self.marked.start([*command, "--scheduler", self.address, *options])
+
+    def clients(self):
+        return self.own("TensileEmulatedClient")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """The cluster of all tests here; at the end, nothing of it may be left."""
+    own = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        own.waitForJoins(3)
+        yield own
+        own.stop()
+    finally:
+        for pid in own.marked.own():
+            killHard(pid)
+
+
+def finish(process):
+    """(exit status, what it said)."""
+    output, _ = process.communicate(timeout=120)
+    return process.returncode, output
+
+
+def report(step):
+    return json.loads((Path(str(step.results) + ".parallel") / "step.json").read_text())
+
+
+def test_aRunEqualsSerialAndNamesItsNodes(cluster):
+    """Units run on both nodes; the file is the serial one; every device names its node; the
+    client is one that only the front end's machine has, and is sent once per node."""
+    step, expected = cluster.step("equal")
+    client = cluster.front / "client.sh"
+    emulated = "%s %s" % (sys.executable, BIN / "TensileEmulatedClient")
+    client.write_text('#!/bin/sh\nexec %s "$@"\n' % emulated)
+    client.chmod(0o755)
+    record = cluster.record("equal")
+    status, output = finish(cluster.begin(step, "--client", client))
+    assert status == 0, output
+    assert step.results.read_bytes() == expected
+    devices = [(d["ordinal"], d["node"], d["nodeOrdinal"]) for d in report(step)["devices"]]
+    assert devices == [(0, "a", 0), (1, "a", 1), (2, "b", 0)]
+    assert all(cluster.events(record, node) for node in ("a", "b")), output
+    if cluster.hides:
+        cache = cluster.folder / "b" / "cache" / "tensile-parallel"
+        assert len(list((cache / "blobs").iterdir())) == 2  # library and client
+        assert not list((cluster.folder / "a" / "cache" / "tensile-parallel" / "blobs").iterdir())
+        argv = cluster.events(record, "b", "start")[0]["argv"]
+        assert not any(str(cluster.front) in word for word in argv)
+    logs = list(Path(str(step.results) + ".parallel").glob("gpu_2/**/unit_*.log"))
+    assert logs and all(b"Log level: " in path.read_bytes() for path in logs)
+    assert not any((cluster.folder / "a").glob("cache/*/work/*/worker-*/*/*.csv"))
+
+
+def _ofNode(cluster, node, *words):
+    """The processes of a node whose command lines have all the words."""
+    own = ("%s/%s/cache" % (cluster.folder, node)).encode()
+    found = []
+    for pid in cluster.own(*words):
+        try:
+            if own in Path("/proc/%d/environ" % pid).read_bytes():
+                found.append(pid)
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def test_killsAreMended(cluster):
+    """A client, a worker and a Nanny are killed in the middle: the file is the serial one, what was
+    measured before is kept, and the devices come back."""
+    step, expected = cluster.step("kills")
+    record = cluster.record("kills", pairSeconds=0.15)
+    process = cluster.begin(step)
+    for kind in ("TensileEmulatedClient", "spawn_main", "runDevice"):
+        timed = len(cluster.events(record, "a"))
+        waitFor(lambda: len(cluster.events(record, "a")) > timed + 4)
+        assert killHard(_ofNode(cluster, "a", kind)[0])
+    status, output = finish(process)
+    assert status == 0, output
+    assert step.results.read_bytes() == expected
+    assert not cluster.clients()
+    assert "crashed" in output
+    assert not report(step)["devicesLost"], output
+
+
+def test_aNodeLeavesAndComes(cluster):
+    """A node that is told to leave gives its unit back with what it has measured, which is no
+    failure; it joins again in the middle of the run, and takes work."""
+    step, expected = cluster.step("leave")
+    record = cluster.record("leave", pairSeconds=0.25)
+    process = cluster.begin(step)
+    waitFor(lambda: len(cluster.events(record, "b")) > 8)
+    cluster.nodes["b"].send_signal(signal.SIGTERM)
+    assert cluster.nodes["b"].wait(timeout=60) == 0
+    timed = len(cluster.events(record, "b"))
+    cluster.startB()
+    status, output = finish(process)
+    assert status == 0 and step.results.read_bytes() == expected, output
+    assert "crashed" not in output and "has left" in output and "has joined" in output
+    assert len(cluster.events(record, "b")) > timed
+    (own,) = [d for d in report(step)["devices"] if d["node"] == "b"]
+    # All but the pair that was running, the baseline, and the pairs that warm the device up.
+    assert own["pairs"] >= len(cluster.events(record, "b")) - 1 - 5 - 3
+
+
+def test_theFrontEndIsKilled(cluster):
+    """Nobody waits for the units: their clients end, the devices are free, and the same command
+    goes on from the journal. It may choose other devices of each node; one that none has is said.
+    """
+    step, expected = cluster.step("front")
+    record = cluster.record("front")
+    process = cluster.begin(step)
+    waitFor(lambda: len(cluster.events(record, "a")) > 40)
+    process.kill()
+    process.communicate()
+    waitFor(lambda: not cluster.clients())
+    status, output = finish(cluster.begin(step, "--no-wait", "--devices", "0,7"))
+    assert status == 0 and step.results.read_bytes() == expected, output
+    assert "were measured before" in output
+    assert "node b: device 7 is not available" in output
+
+
+def test_aNodeIsKilled(cluster):
+    """All processes of a node at once: the others do its work, and the node is named."""
+    step, expected = cluster.step("node")
+    record = cluster.record("node")
+    process = cluster.begin(step)
+    waitFor(lambda: len(cluster.events(record, "b")) > 2)
+    for pid in _ofNode(cluster, "b"):
+        killHard(pid)
+    cluster.nodes.pop("b").wait()
+    status, output = finish(process)
+    assert status == 0 and step.results.read_bytes() == expected, output
+    assert "node b: its worker is gone" in output
+
+
+AUDIT = """
+import runpy, sys
+def audit(event, arguments):
+    if event in ("socket.bind", "socket.connect"):
+        print("SOCKET", event, arguments[1], file=sys.stderr)
+    if event == "import" and arguments[0].split(".")[0] in ("distributed", "dask", "tornado"):
+        print("IMPORT", arguments[0], file=sys.stderr)
+sys.addaudithook(audit)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_withoutASchedulerNothingListens(recorded):
+    """On one machine no socket is opened, and nothing of Dask is imported."""
+    step = recorded("tensilelite-2024/full")
+    script = [sys.executable, "-c", AUDIT, str(BIN / "TensileParallelClient")]
+    done = subprocess.run(
+        [*script, "--emulate", "1", "--config-file", str(step.ini)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0
+    assert "SOCKET" not in done.stderr and "IMPORT" not in done.stderr
+
+
+def _certificates(folder):
+    """The commands of docs/cluster.md: an authority of our own and one certificate."""
+    page = (HERE.parents[2] / "docs" / "cluster.md").read_text()
+    commands = [line.strip() for line in page.splitlines() if line.startswith("    openssl ")]
+    for command in commands:
+        subprocess.run(command.split(), cwd=folder, check=True, stderr=subprocess.DEVNULL)
+    variables = {}
+    for role in ("SCHEDULER", "WORKER", "CLIENT"):
+        for what, name in (("CERT", "cluster.pem"), ("KEY", "cluster.key")):
+            variables["DASK_DISTRIBUTED__COMM__TLS__%s__%s" % (role, what)] = str(folder / name)
+    variables["DASK_DISTRIBUTED__COMM__TLS__CA_FILE"] = str(folder / "ca.pem")
+    return variables
+
+
+def _dask(variables):
+    """What such variables make of Dask's configuration."""
+    names = {k: k[len("DASK_") :].lower().replace("__", ".").replace("_", "-") for k in variables}
+    return {names[key]: value for key, value in variables.items()}
+
+
+CONNECT = """
+import sys; sys.path.insert(0, %r)
+import dask
+import distributed
+from Tensile.Parallel import Cluster
+Cluster.CONNECT_SECONDS = 8.0
+for own in %r:
+    with dask.config.set(own):
+        try:
+            cluster = Cluster.Cluster(%r)
+            cluster.connect()
+            print("in")
+            cluster.close()
+        except Cluster.InputError as error:
+            print("out")
+            print(error, file=sys.stderr)
+"""
+
+
+@pytest.mark.skipif(not (HERE.parents[2] / "docs").is_dir(), reason="docs are not here")
+def test_withTlsOnlyWhoHasACertificateGetsIn(tmp_path):
+    """With TLS by Dask's own configuration, made by the commands of the docs: who has no
+    certificate, or another authority's, is turned away; who has one gets in."""
+    variables = _certificates(tmp_path)
+    (tmp_path / "other").mkdir()
+    others = _certificates(tmp_path / "other")
+    port = freePort()
+    marked = Marked(DASK_LOGGING__DISTRIBUTED="critical")
+    command = [*SCHEDULER, "--host", "127.0.0.1", "--port", str(port), "--protocol", "tls"]
+    command += ["--dashboard-address", "127.0.0.1:0"]
+    marked.environment.update(variables)
+    scheduler = marked.start(command)
+    try:
+        tries = [_dask(variables), _dask(others), _dask({})]
+        code = CONNECT % (
+            str(HERE.parents[1] / "Parallel/Alone"),
+            tries,
+            "tls://127.0.0.1:%d" % port,
+        )
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("DASK_")}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**environment, "DASK_LOGGING__DISTRIBUTED": "critical"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=100,
+        )
+        assert done.stdout.split() == ["in", "out", "out"], (done.stdout, done.stderr)
+    finally:
+        scheduler.kill()
+        scheduler.communicate()
