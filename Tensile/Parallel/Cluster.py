@@ -3,7 +3,7 @@
 
     Cluster --(asyncio loop in a thread of its own)--> distributed.Client --> scheduler --> workers
         who has joined and who is gone      asked once a second
-        what running units have written     asked once a second, one message a node
+        what running units have written     asked once a second, in one message
         coroutines for NodeWorker.py        their futures are concurrent.futures ones: Loop's
 
 Nothing of `distributed` is imported before a Cluster connects. Its own settings (TLS, time limits)
@@ -30,6 +30,8 @@ from .Types import Device
 log = logging.getLogger("TensileParallel")
 
 WATCH_SECONDS = 1.0
+# A node that takes longer to answer is asked by itself, so that it holds up no other.
+SLOW_SECONDS = 3.0
 # How long the scheduler may take to answer at the start, in seconds.
 CONNECT_SECONDS = 30.0
 # How long a device may be away before its work goes to others…
@@ -83,7 +85,8 @@ class Cluster:
         self._connected: Dict[str, Connected] = {}
         self._strangers: set = set()
         self._nodeLocks: Dict[str, asyncio.Lock] = {}
-        self._nodePolls: Dict[str, "asyncio.Task[None]"] = {}
+        self._slow: Dict[str, "asyncio.Future[None]"] = {}
+        self._polling = False
         self._tasks: List["asyncio.Task[None]"] = []
         self._lostSince: Optional[float] = None
         self._unfinished: "List[Future[Any]]" = []
@@ -161,14 +164,21 @@ class Cluster:
     # -- in the loop ----------------------------------------------------------------------------
 
     async def _connect(self, seconds: float) -> None:
-        try:
-            await self._newClient(seconds)
-        except (OSError, ValueError, asyncio.TimeoutError) as error:
-            raise InputError(
-                "no scheduler answers at %s (%s): start one with `dask scheduler`, or name the "
-                "right place" % (self.where, _oneLine(error))
-            ) from None
-        await self._look()
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                await self._newClient(max(1.0, deadline - time.monotonic()))
+                await self._look()
+                break
+            except Exception as error:
+                # It may have been just about to restart. (Dask wants a certificate by TypeError.)
+                mayRestart = isinstance(error, (OSError, asyncio.TimeoutError))
+                if time.monotonic() > deadline or not mayRestart:
+                    raise InputError(
+                        "no scheduler answers at %s (%s): start one with `dask scheduler`, or "
+                        "name the right place" % (self.where, _oneLine(error))
+                    ) from None
+            await asyncio.sleep(0.5)
         self._tasks.append(asyncio.ensure_future(self._watch()))
 
     async def _newClient(self, seconds: float) -> None:
@@ -184,7 +194,7 @@ class Cluster:
         )
 
     async def _close(self) -> None:
-        for task in [*self._tasks, *self._nodePolls.values()]:
+        for task in [*self._tasks, *self._slow.values()]:
             task.cancel()
         if self._client is not None:
             await self._client.close(timeout=5)
@@ -336,31 +346,40 @@ class Cluster:
     def follow(self, worker: Connected, follower: Follower) -> None:
         """Asks a worker for news once a second from now on."""
         worker.follower = follower
-        node = worker.member.node
-        if node not in self._nodePolls or self._nodePolls[node].done():
-            self._nodePolls[node] = asyncio.ensure_future(self._pollNode(node))
+        if not self._polling:
+            self._polling = True
+            self._tasks.append(asyncio.ensure_future(self._pollAll()))
 
-    async def _pollNode(self, node: str) -> None:
-        """Each node has its own rhythm: one that does not answer holds up no other."""
+    def _followed(self) -> List[Connected]:
+        return [each for each in self._connected.values() if each.follower is not None]
+
+    async def _pollAll(self) -> None:
+        """All are asked by one message; those of a node that keeps it waiting, by their own."""
         more = False
         while True:
             await asyncio.sleep(0.05 if more else WATCH_SECONDS)
+            for node in [node for node, task in self._slow.items() if task.done()]:
+                del self._slow[node]
+            asked = [each for each in self._followed() if each.member.node not in self._slow]
             more = False
-            asked = [
-                each
-                for each in self._connected.values()
-                if each.member.node == node and each.follower is not None
-            ]
-            if not asked:
-                continue
             try:
-                more = await self._poll(asked)
-            except asyncio.CancelledError:
-                raise
+                more = await asyncio.wait_for(self._poll(asked), SLOW_SECONDS)
+            except asyncio.TimeoutError:
+                for node in {each.member.node for each in asked}:
+                    self._slow[node] = asyncio.ensure_future(self._pollNode(node))
             except Exception as error:
-                log.debug("node %s did not answer: %r", node, error)
+                log.debug("the nodes were not asked: %r", error)
+
+    async def _pollNode(self, node: str) -> None:
+        """Until it has answered."""
+        try:
+            await self._poll([each for each in self._followed() if each.member.node == node])
+        except Exception as error:
+            log.debug("node %s did not answer: %r", node, error)
 
     async def _poll(self, asked: Sequence[Connected]) -> bool:
+        if not asked:
+            return False
         followers = {each.address: each.follower for each in asked}
         questions = {a: f.question() for a, f in followers.items() if f is not None}
         answers = await self._client.run(

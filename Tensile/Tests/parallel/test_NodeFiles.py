@@ -173,7 +173,7 @@ def test_iniValuesAreMapped(tmp_path):
 
 
 def test_wordsOfTheCommandAreMapped():
-    """Files by name, also behind an option's "="; the unit's folder by its place; the rest stays."""
+    """Files by name, also behind an option's "="; the unit's folder by its place; else nothing."""
     words = {"/a/lib.yaml": "/n/lib.yaml"}
     mapped = [
         _mappedWord(word, words, "/out/gpu_0")

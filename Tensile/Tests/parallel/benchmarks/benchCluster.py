@@ -351,7 +351,7 @@ class Trouble:
         self.story: List[str] = []
         self._stop = threading.Event()
         self._later: List[threading.Timer] = []
-        self._cut: set = set()
+        self._restarting: set = set()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -388,20 +388,25 @@ class Trouble:
             self._stop.wait(self.rng.uniform(0, 4))
             farm.startScheduler()
             return "scheduler restarted"
-        if farm.joins[k].poll() is not None:
+        if farm.joins[k].poll() is not None or k in self._restarting:
             return "node%d not there" % k
         if kind == "cut":
             farm.lan.cut(k)
-            self._cut.add(k)
             self._after(CUT_SECONDS, lambda: farm.lan.connect(k))
             return "node%d cut off" % k
+        self._restarting.add(k)
         if kind == "leave":
             farm.joins[k].send_signal(signal.SIGTERM)
-            self._after(0.1, lambda: (farm.joins[k].wait(), farm.startNode(k)))
+            self._after(0.1, lambda: self._restart(k))
             return "node%d leaves" % k
         farm.killNode(k)
-        self._after(self.rng.uniform(0, 6), lambda: farm.startNode(k))
+        self._after(self.rng.uniform(0, 6), lambda: self._restart(k))
         return "node%d killed" % k
+
+    def _restart(self, k: int) -> None:
+        self.farm.joins[k].wait()
+        self.farm.startNode(k)
+        self._restarting.discard(k)
 
     def _after(self, seconds: float, what: Any) -> None:
         timer = threading.Timer(seconds, what)
