@@ -276,7 +276,7 @@ import sys; sys.path.insert(0, %r)
 import dask
 import distributed
 from Tensile.Parallel import Cluster
-Cluster.CONNECT_SECONDS = 8.0
+Cluster.CONNECT_SECONDS = 3.0
 for own in %r:
     with dask.config.set(own):
         try:

@@ -5,7 +5,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Tensile.Parallel.Errors import RunError
@@ -193,6 +193,7 @@ def job(folder):
     return Job(unit, Device(0, "0"), ("client",), str(folder), "gpu_0", 0, 0, (), 1, str(folder))
 
 
+@settings(deadline=None, max_examples=40)
 @given(cuts=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12))
 def test_theMirrorIsThePartsInOrder(tmp_path_factory, cuts):
     """Whatever parts come, twice, late or early: there is the file's beginning, and then all."""

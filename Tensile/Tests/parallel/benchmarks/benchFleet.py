@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import io
 import json
 import multiprocessing
 import os
@@ -77,9 +75,11 @@ def emulate(arguments: List[str], log: str) -> None:
     """The emulated client, without its start."""
     from Tensile.Parallel import Emulator
 
-    with open(log, "w") as stream, contextlib.redirect_stdout(stream):
-        with contextlib.redirect_stderr(io.StringIO()):
-            Emulator.main(arguments)
+    with open(log, "wb") as stream, open(os.devnull, "wb") as nothing:
+        os.dup2(stream.fileno(), 1)  # this process is nobody else's
+        os.dup2(nothing.fileno(), 2)
+        Emulator.main(arguments)
+        sys.stdout.flush()
 
 
 def pretend(

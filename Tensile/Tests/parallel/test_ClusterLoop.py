@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: MIT
+"""The loop and the schedule where devices come and go, and workers are lost; and the options."""
+
+import pytest
+from test_Loop import RUNS, FakeWorker, Run, Script
+
+from Tensile.Parallel import Loop as LoopModule
+from Tensile.Parallel.Errors import InputError, RunError, WorkerLost
+from Tensile.Parallel.ParseArguments import parseClientArguments, parseRunArguments
+from Tensile.Parallel.Schedule import LOSSES_PER_UNIT, Rectangle
+from Tensile.Parallel.Types import Device
+from Tensile.Parallel.Worker import WorkerFacts
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(autouse=True)
+def _noWaiting(monkeypatch):
+    """Nothing here waits for time to pass."""
+    monkeypatch.setattr(LoopModule, "TICK_SECONDS", 0.01)
+
+
+class Changes:
+    """What the loop is told of devices that come and go: one answer a call, by its number."""
+
+    def __init__(self, **answers):
+        self.answers = answers
+        self.calls = 0
+
+    def __call__(self, using):
+        self.calls += 1
+        return self.answers.get("at%d" % self.calls, ((), ()))
+
+
+def test_aDeviceThatComesTakesWork():
+    """It gets units, and the step's result says that it has joined."""
+    script = Script()
+    late = FakeWorker(7, script)
+    run = Run(script, devices=1, problems=8, changes=Changes(at1=([late], [])))
+    run.workers.append(late)
+    result = run.run()
+    assert late.jobs and not result.lost and not result.leftOver
+    assert any("device 7 has joined" in note for note in result.notes)
+
+
+def test_aDeviceThatLeavesIsNoLoss():
+    """It gets no more units; its part goes to the others; nothing counts as lost."""
+    run = Run(Script(), devices=2, problems=12, changes=Changes(at3=((), [0])))
+    result = run.run()
+    assert not (result.lost or result.leftOver or result.devicesLost)
+    assert run.workers[0].state == "closed"
+    assert any("device 0 has left" in note for note in result.notes)
+    assert all(r.outcome.device == 1 for r in result.results[4:])
+
+
+def test_aBusyDeviceLeavesAfterItsUnit():
+    """What runs on it is not dropped."""
+    script = Script(unit=lambda device, unit: RUNS if unit.number == 0 else None)
+    run = Run(script, devices=2, problems=4)
+    changes = Changes()
+
+    def leave(using):
+        changes.calls += 1
+        if changes.calls == 4:
+            worker = run.workers[0]
+            worker.pending.set_result(Script().unit(0, worker.jobs[-1].unit))
+        return (), [0] if 0 in using and changes.calls > 1 else []
+
+    run.loop._changes = leave
+    result = run.run()
+    assert 0 in {r.outcome.device for r in result.results}
+    assert not result.lost and not result.leftOver
+
+
+def test_aDeviceComesBackAfterItWasSetAside():
+    """One that was away for too long is no loss once it is there again."""
+
+    def start(device, number):
+        return RunError("node b was away for 30 s") if device == 0 else WorkerFacts(1, "")
+
+    script = Script(start=start)
+    again = FakeWorker(0, Script())
+    run = Run(script, devices=2, problems=8, changes=Changes(at1=([again], [])))
+    run.workers[0] = again
+    result = run.run()
+    assert again.jobs and not result.devicesLost and not result.leftOver
+
+
+def test_aLostWorkerCountsAgainstNobody():
+    """However often workers are lost under different units, nothing is given up for it, and no
+    device is suspected."""
+    lost = set()
+
+    def unit(device, unit):
+        key = (unit.firstProblem, unit.firstSolution)
+        if key in lost:
+            return None
+        lost.add(key)
+        return WorkerLost("node a: its worker is gone")
+
+    run = Run(Script(unit=unit), devices=3, problems=20)
+    for worker in run.workers:
+        worker.submit = _withStartsForgotten(worker)
+    result = run.run()
+    assert lost and not result.lost and not result.leftOver and not result.devicesLost
+
+
+def _withStartsForgotten(worker):
+    """As NodeWorker does: a unit that went well makes up for earlier deaths."""
+    submit = worker.submit
+
+    def forgetful(job):
+        worker.starts = min(worker.starts, 1)
+        return submit(job)
+
+    return forgetful
+
+
+def test_aUnitThatLosesEveryWorkerIsGivenUp():
+    """A unit under which workers are lost again and again fails after all, alone."""
+
+    def unit(device, unit):
+        if unit.firstProblem <= 3 <= unit.lastProblem:
+            return WorkerLost("node a: its worker is gone")
+        return None
+
+    run = Run(Script(unit=unit), devices=2, problems=6, solutions=2)
+    for worker in run.workers:
+        worker.submit = _withStartsForgotten(worker)
+    result = run.run()
+    assert {p.rectangle.firstProblem for p in result.lost} == {3}
+    ends = [r for r in result.results if r.outcome.message]
+    assert LOSSES_PER_UNIT < len(ends) < 100
+
+
+def test_aBaselineThatWasLostIsRunAgain():
+    """A worker lost under the baseline: the device is compared when it is back."""
+    ends = []
+
+    def unit(device, unit):
+        if unit.baseline and device == 0 and not ends:
+            ends.append(unit)
+            return WorkerLost("node a: its worker is gone")
+        return None
+
+    run = Run(Script(unit=unit), devices=2, problems=8, baseline=Rectangle(0, 1, 0, 2))
+    result = run.run()
+    baselines = [r.outcome for r in result.results if r.outcome.unit.baseline]
+    assert [o.device for o in baselines if not o.message] in ([0, 1], [1, 0])
+
+
+def test_theOptionsOfACluster():
+    """The commands know them; --join needs no config, and takes its scheduler from a file too."""
+    settings = parseRunArguments(["c.yaml", "out", "--scheduler", "tcp://h:1", "--devices", "0"])
+    assert settings.usesCluster and settings.scheduler == "tcp://h:1"
+    assert not parseRunArguments(["c.yaml", "out"]).usesCluster
+    joining = parseRunArguments(["--join", "tcp://h:1", "--node-name", "n", "--emulate", "2"])
+    assert (joining.join, joining.nodeName, joining.emulate) == ("tcp://h:1", "n", 2)
+    byFile = parseRunArguments(["--join", "--scheduler-file", "/f"])
+    assert (byFile.join, byFile.schedulerFile) == ("", "/f")
+    client = parseClientArguments(["--config-file", "i", "--scheduler-file", "/f"])
+    assert client.schedulerFile == "/f" and not client.scheduler
+    with pytest.raises(InputError):
+        parseRunArguments(["c.yaml", "out", "--local-cluster", "none"])
+
+
+def test_aDeviceOfANodeNamesIt():
+    """In the log, a device says which node's it is."""
+    from Tensile.Parallel.Devices import describeDevice
+
+    device = Device(5, "1", node="b", nodeOrdinal=1, architecture="gfx90a")
+    assert describeDevice(device) == "device 5 (b's device 1, gfx90a)"
