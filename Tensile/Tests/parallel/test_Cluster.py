@@ -183,7 +183,11 @@ def test_aNodeLeavesAndComes(cluster):
     cluster.nodes["b"].send_signal(signal.SIGTERM)
     assert cluster.nodes["b"].wait(timeout=60) == 0
     timed = len(cluster.events(record, "b"))
+    process.send_signal(signal.SIGSTOP)  # whatever a join takes, the run is not over before
+    before = cluster.log("b").count("has joined")
     cluster.startB()
+    waitFor(lambda: cluster.log("b").count("has joined") > before)
+    process.send_signal(signal.SIGCONT)
     status, output = finish(process)
     assert status == 0 and step.results.read_bytes() == expected, output
     assert "crashed" not in output and "has left" in output and "has joined" in output
