@@ -345,6 +345,9 @@ def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
         print("TensileParallelClient %s" % ourVersion())
         raise SystemExit(0)
     theirs = [word for word in words if not word.ours]
+    for word in theirs:
+        if word.option and not word.values and word.option.lstrip("-") not in SWITCHES:
+            raise InputError("the client's option %s needs a value" % word.option)
     settings = ClientSettings(
         configFiles=tuple(
             value for word in theirs if word.option == "--config-file" for value in word.values
