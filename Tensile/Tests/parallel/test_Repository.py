@@ -33,7 +33,7 @@ ORDER = """
     __main__ Run SerialRun RunConfig RunLog ParallelClient
     History StepReport StepFolder HangLimit Step Loop Worker Guard
     HostRun Doctor Toolchain HostArchitecture HostClock Host Report
-    DeviceConfigs ConfigSteps ParseArguments DeviceList
+    DeviceConfigs ConfigSteps ParseArguments CommandLine DeviceList
     Contest Baseline Schedule Cost WarmUp
     Outcomes BestSolution LibraryUpdate
     ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
