@@ -46,33 +46,53 @@ NOT_YET: Dict[str, int] = {
     "--status": 1,
 }
 
-RUN_USAGE = "TensileParallel CONFIG [SIZES] OUT [options] [any option of Tensile's own]"
-CLIENT_USAGE = "TensileParallelClient --config-file INI [options] [any option of tensile_client]"
+RUN_USAGE = "TensileParallel CONFIG [SIZES] OUT [options] [Tensile's own]"
+CLIENT_USAGE = "TensileParallelClient --config-file INI [options] [tensile_client's own]"
 
 RUN_EXAMPLES = """\
 examples:
   TensileParallel config.yaml out
-      benchmark on the GPUs that GlobalParameters: DeviceList in config.yaml names
+      on the GPUs that DeviceList in config.yaml's GlobalParameters names
   TensileParallel config.yaml out --devices all --library-format msgpack
       on every GPU; the second option is Tensile's own
   TensileParallel alternate.yaml sizes.yaml out --alternate-format
       the two-file format; DeviceList is read from the first file
+  TensileParallel --doctor config.yaml
+      could a run start here, and on which GPUs?
   TensileParallel config.yaml out --emulate 4
-      try it out: four emulated devices instead of the machine's
+      a rehearsal: four emulated devices instead of the machine's
 
-every option that is not listed here is handed on to Tensile.
-Without a usable DeviceList this is `Tensile CONFIG OUT`, unchanged.
-exit status: 0 done; 1 the run failed or some pairs could not be measured; 2 bad input,
-nothing was started; 130 or 143 interrupted.
+Every option that is not listed here is handed on to Tensile; its -v also shows
+here what Tensile prints. Without a usable DeviceList this is `Tensile CONFIG
+OUT`, unchanged. The same command again goes on where it was stopped.
+
+exit status:
+  0        done
+  1        the run failed, or some pairs could not be measured
+  2        bad input; nothing was started
+  128 + n  stopped by signal n (130: Ctrl-C); the same command goes on
 """
 
 CLIENT_EXAMPLES = """\
 examples:
-  TensileParallelClient --config-file ClientParameters.ini --client ./tensile_client --devices 0,1
+  TensileParallelClient --config-file ClientParameters.ini \\
+      --client ./tensile_client
+      what that tensile_client would write, made by it on every GPU
+  TensileParallelClient --config-file ClientParameters.ini \\
+      --client ./tensile_client --devices 0,2
+      on two GPUs
   TensileParallelClient --config-file ClientParameters.ini --emulate 4
+      a rehearsal: four emulated devices instead of the machine's
 
-every option that is not listed here is one of tensile_client's and means what it means there.
-The results file and the exit status are those of tensile_client.
+Every option that is not listed here is one of tensile_client's and means what
+it means there.
+
+exit status: tensile_client's own
+  0        done, and every result was right
+  n        so many pairs gave wrong results (255: more)
+  1        some pairs could not be measured, or the run failed
+  2        bad input; nothing was started
+  128 + n  stopped by signal n; the same command goes on
 """
 
 
@@ -454,10 +474,13 @@ def _ourParser(usage: str, epilog: str, addOptions: Any) -> _OurParser:
         usage=usage,
         epilog=epilog,
         allow_abbrev=False,
+        add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     addOptions(parser)
-    parser.add_argument("--version", action="store_true", help="show the versions and stop")
+    group = parser.add_argument_group("about")
+    group.add_argument("--version", action="store_true", help="show the versions and stop")
+    group.add_argument("-h", "--help", action="help", help="show this and stop")
     return parser
 
 
@@ -478,6 +501,12 @@ def _addDeviceOptions(parser: argparse.ArgumentParser) -> None:
         "on them. Times are made up: a rehearsal, not a measurement",
     )
     group.add_argument(
+        "--no-wait",
+        action="store_true",
+        help="give up at once if another run uses one of the devices, instead of waiting",
+    )
+    group = parser.add_argument_group("measuring")
+    group.add_argument(
         "--hang-limit",
         metavar="SECONDS",
         type=_seconds,
@@ -495,11 +524,6 @@ def _addDeviceOptions(parser: argparse.ArgumentParser) -> None:
         help="keep each device's client on the processors beside the device",
     )
     group.add_argument(
-        "--no-wait",
-        action="store_true",
-        help="give up at once if another run uses one of the devices, instead of waiting",
-    )
-    group.add_argument(
         "--no-warm-up",
         action="store_true",
         help="no thrown-away pair before work on a device that was idle for over a second",
@@ -507,6 +531,7 @@ def _addDeviceOptions(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--baseline",
         choices=("auto", "off"),
+        metavar="auto|off",
         help="off: devices are not compared by a short measurement at the start of a step",
     )
 

@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import re
 
 import pytest
 from conftest import HOST
@@ -188,14 +189,37 @@ def testOptionsOfLaterVersionsAreNotHandedOn(option):
         parseRunArguments(["c.yaml", "out", option])
 
 
-def testHelpHasExamplesAndTheExitStatus(capsys):
-    """--help of both commands ends well and shows how they are used."""
-    for parse in (parseRunArguments, parseClientArguments):
-        with pytest.raises(SystemExit) as end:
+@pytest.mark.parametrize("parse", [parseRunArguments, parseClientArguments])
+def testHelpFitsATerminal(parse, capsys, monkeypatch):
+    """--help of both commands: groups, examples and exit statuses, within 80 columns, and no option
+    takes more than three lines."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as end:
+        parse(["--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    for title in ("devices:", "measuring:", "the run:", "examples:"):
+        assert "\n%s\n" % title in text
+    assert re.search(r"^exit status:?", text, re.M) and "128 + n" in text
+    assert max(map(len, text.splitlines())) < 80
+    options = text[text.index("\n\n") : text.index("\nexamples:")]
+    for option in re.split(r"\n  (?=-)|\n\n", options):
+        assert option.count("\n") < 3, option
+
+
+def testHelpsExamplesAreUnderstood(capsys):
+    """Each command line of both --help is one that the command takes."""
+    for parse, name in (
+        (parseRunArguments, "TensileParallel"),
+        (parseClientArguments, "TensileParallelClient"),
+    ):
+        with pytest.raises(SystemExit):
             parse(["--help"])
-        assert end.value.code == 0
-        text = capsys.readouterr().out
-        assert "examples:" in text and "--emulate" in text and "exit status" in text
+        text = capsys.readouterr().out.replace("\\\n", "")
+        lines = re.findall(r"^  %s (.*)" % name, text, re.M)
+        assert len(lines) >= 3
+        for line in lines:
+            parse(line.split())
 
 
 def testAdditionsGoIntoTheLastGlobalParameters():
