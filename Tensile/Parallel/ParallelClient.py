@@ -38,7 +38,7 @@ from .Locks import (
     LOCKS_FOLDER,
     lockHolder,
     lookAtLocks,
-    useAbsoluteLockFolder,
+    useAbsolutePaths,
 )
 from .Loop import Loop, LoopResult, Lost
 from .Neighbours import busyNotes
@@ -121,7 +121,7 @@ def _signalsRaise() -> Iterator[None]:
 def _run(settings: ClientSettings) -> int:
     if not settings.configFiles:
         raise InputError("no --config-file: name the client's INI (see --help)")
-    useAbsoluteLockFolder()
+    useAbsolutePaths()
     if settings.emulate:
         os.environ["TENSILE_EMULATED_DEVICES"] = str(settings.emulate)
     command = clientCommand(settings)

@@ -51,7 +51,7 @@ from .Host import (
 from .HostArchitecture import Telling, tellArchitecture
 from .HostClock import clockFor
 from .HostRun import HostEnd, runHost
-from .Locks import LOCKS_FOLDER, lookAtLocks, useAbsoluteLockFolder
+from .Locks import LOCKS_FOLDER, lookAtLocks, useAbsolutePaths
 from .Neighbours import busyNotes
 from .ParseArguments import (
     SETTINGS_VERSION,
@@ -198,7 +198,7 @@ def run(settings: RunSettings) -> int:
         InputError: refused before anything started.
         RunError: the host could not be started.
     """
-    useAbsoluteLockFolder()
+    useAbsolutePaths()
     host = findHost(os.environ, settings.tensileRoot, emulated=settings.emulate > 0)
     notes: List[str] = []
     if host.standIn:

@@ -239,7 +239,14 @@ def test_readmeCommandsCanBeRun():
     readme = (ROOT / "README.md").read_text("utf-8")
     for name in ("tools/demo", "tools/test"):
         assert re.search(r"^    %s$" % name, readme, re.MULTILINE), name
-    for name in ("tools/demo", "tools/test", "tools/lint", "tools/packages", ".ci/run"):
+    for name in (
+        "tools/demo",
+        "tools/test",
+        "tools/docs",
+        "tools/lint",
+        "tools/packages",
+        ".ci/run",
+    ):
         path = ROOT / name
         assert os.access(path, os.X_OK), name
         shell = path.read_text("utf-8").split("\n")[0].lstrip("#!").split()
