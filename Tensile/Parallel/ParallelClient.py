@@ -54,6 +54,7 @@ from .StepFolder import StepFolder, fileMark, keepAside
 from .StepReport import StepReport, tallyOf
 from .Terminal import openStreams, tell
 from .Types import MEASURED, ClientExit, Device, Job, Piece, Unit, UnitResult
+from .UnitLogs import packLogs
 from .Worker import DeviceWorker
 
 log = logging.getLogger("TensileParallel")
@@ -467,6 +468,7 @@ class StepRun:
         if self._pieces:  # else it is the client that does not work, and may do so the next time
             end["lost"] = [asdict(area) for area in lost]
         self._folder.journal.append({"finished": end})
+        packLogs(_logOf(self._outputs, piece) for piece in self._folder.measured)
         self._sayEnd(result, status)
         return status
 
@@ -484,6 +486,7 @@ class StepRun:
             status = 1 if last.outcome.exitStatus is None else last.outcome.exitStatus
             end = {"exit": status, "missing": missing, "file": fileMark(self._step.results)}
             self._folder.journal.append({"finished": end})
+        packLogs(_logOf(self._outputs, piece) for piece in self._folder.measured)
         self._report.finish(result, None, status, fileMark(self._step.results))
         _say("%s: the client's exit is %d" % (self._step.results, status))
         return status

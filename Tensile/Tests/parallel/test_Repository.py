@@ -36,7 +36,7 @@ ORDER = """
     DeviceConfigs ConfigSteps ParseArguments CommandLine DeviceList
     Contest Baseline Schedule Cost WarmUp
     Outcomes BestSolution LibraryUpdate
-    ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
+    ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput UnitLogs
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
     Neighbours QuietMachine SerialLock Locks CrossCheck Devices Masks Platform Files Terminal
