@@ -405,7 +405,7 @@ class StepRun:
         if self._step.whole:
             self._wholeResult = result
         self._report.add(result)
-        self._report.write("running")
+        self._report.keepCurrent()
         self._sayProgress(result)
 
     def _journal(self, result: UnitResult, pieces: Sequence[Piece], identity: str) -> None:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Logs of units are packed when their step has ended."""
+"""What a long run leaves: logs of units are packed, step.json is not written all the time."""
 
 import gzip
 import json
 
 import pytest
 
+from Tensile.Parallel import StepReport as StepReportModule
 from Tensile.Parallel import UnitLogs
+from Tensile.Parallel.StepReport import StepReport
 from Tensile.Parallel.UnitLogs import LEAST_BYTES, openLog, packLogs
 
 
@@ -67,3 +69,23 @@ def testAStepGoesOnFromPackedLogs(recorded, runScript):
     assert again.returncode == 0 and "pairs were measured before" in again.stdout, again.stdout
     assert step.results.read_bytes() == results
     assert clientLog.read_bytes() == lines
+
+
+@pytest.mark.unit
+def testAStepOfManyUnitsIsNotRewrittenAllTheTime(monkeypatch):
+    """step.json holds all units: writing it after each takes a twentieth of the time at most."""
+    now, written = [1000.0], []
+    report = StepReport.__new__(StepReport)
+    report._writtenAt, report._writeSeconds = 0.0, 0.0
+
+    def write(state):
+        written.append(state)
+        now[0] += 0.2
+        report._writtenAt, report._writeSeconds = now[0], 0.2
+
+    monkeypatch.setattr(StepReportModule.time, "monotonic", lambda: now[0])
+    report.write = write
+    for _ in range(1000):
+        report.keepCurrent()
+        now[0] += 0.1
+    assert 15 < len(written) < 30 and set(written) == {"running"}
