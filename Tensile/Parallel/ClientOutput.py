@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Iterator, Optional, Tuple, Union
 
+from .UnitLogs import openLog
+
 _TAIL_BYTES = 1 << 14
 # A cell at or above this is an overflow, not a speed: the client prints 9.22337e+18 after a
 # launch that ran out of memory.
@@ -191,7 +193,7 @@ def readPairs(path: str) -> Iterator[PairLine]:
         line without a newline is not a result.
     """
     try:
-        stream = open(path, "rb")
+        stream = openLog(path)
     except OSError:
         return
     message = ""

@@ -247,11 +247,12 @@ def _fileName(device: Device) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", name) + ".lock"
 
 
-def useAbsoluteLockFolder() -> None:
-    """Makes the variable's path absolute: programs of one run have different current folders."""
-    folder = os.environ.get(LOCK_DIR_VARIABLE)
-    if folder:
-        os.environ[LOCK_DIR_VARIABLE] = os.path.abspath(folder)
+def useAbsolutePaths() -> None:
+    """Makes our variables' paths absolute: programs of one run have different current folders."""
+    for name in (LOCK_DIR_VARIABLE, "TENSILE_EMULATOR"):
+        path = os.environ.get(name)
+        if path:
+            os.environ[name] = os.path.abspath(path)
 
 
 def _folder(device: Device, lockDir: Optional[str], environment: Mapping[str, str]) -> str:

@@ -38,7 +38,7 @@ from .Locks import (
     LOCKS_FOLDER,
     lockHolder,
     lookAtLocks,
-    useAbsoluteLockFolder,
+    useAbsolutePaths,
 )
 from .Loop import Loop, LoopResult, Lost
 from .Neighbours import busyNotes
@@ -54,6 +54,7 @@ from .StepFolder import StepFolder, fileMark, keepAside
 from .StepReport import StepReport, tallyOf
 from .Terminal import openStreams, tell
 from .Types import MEASURED, ClientExit, Device, Job, Piece, Unit, UnitResult
+from .UnitLogs import packLogs
 from .Worker import DeviceWorker
 
 log = logging.getLogger("TensileParallel")
@@ -121,7 +122,7 @@ def _signalsRaise() -> Iterator[None]:
 def _run(settings: ClientSettings) -> int:
     if not settings.configFiles:
         raise InputError("no --config-file: name the client's INI (see --help)")
-    useAbsoluteLockFolder()
+    useAbsolutePaths()
     if settings.emulate:
         os.environ["TENSILE_EMULATED_DEVICES"] = str(settings.emulate)
     command = clientCommand(settings)
@@ -405,7 +406,7 @@ class StepRun:
         if self._step.whole:
             self._wholeResult = result
         self._report.add(result)
-        self._report.write("running")
+        self._report.keepCurrent()
         self._sayProgress(result)
 
     def _journal(self, result: UnitResult, pieces: Sequence[Piece], identity: str) -> None:
@@ -474,6 +475,7 @@ class StepRun:
         if self._pieces:  # else it is the client that does not work, and may do so the next time
             end["lost"] = [asdict(area) for area in lost]
         self._folder.journal.append({"finished": end})
+        packLogs(_logOf(self._outputs, piece) for piece in self._folder.measured)
         self._sayEnd(result, status)
         return status
 
@@ -491,6 +493,7 @@ class StepRun:
             status = 1 if last.outcome.exitStatus is None else last.outcome.exitStatus
             end = {"exit": status, "missing": missing, "file": fileMark(self._step.results)}
             self._folder.journal.append({"finished": end})
+        packLogs(_logOf(self._outputs, piece) for piece in self._folder.measured)
         self._report.finish(result, None, status, fileMark(self._step.results))
         _say("%s: the client's exit is %d" % (self._step.results, status))
         return status

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 
 from . import __version__
+from .CommandLine import givesHostOption, globalParametersOption
 from .CrossCheck import crossCheck
 from .DeviceConfigs import writeDeviceConfigs
 from .DeviceList import Selection, selectDevices
@@ -50,14 +51,13 @@ from .Host import (
 from .HostArchitecture import Telling, tellArchitecture
 from .HostClock import clockFor
 from .HostRun import HostEnd, runHost
-from .Locks import LOCKS_FOLDER, lookAtLocks, useAbsoluteLockFolder
+from .Locks import LOCKS_FOLDER, lookAtLocks, useAbsolutePaths
 from .Neighbours import busyNotes
 from .ParseArguments import (
     SETTINGS_VERSION,
     RunSettings,
-    givesHostOption,
-    globalParametersOption,
     parseRunArguments,
+    refuseMisspelt,
 )
 from .Platform import System
 from .QuietMachine import numaNotes
@@ -115,6 +115,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         settings = parseRunArguments(sys.argv[1:] if argv is None else argv)
         if settings.version:
             return printVersions(settings)
+        _refuseMisspelt(settings)
         return seeDoctor(settings) if settings.doctor else run(settings)
     except TensileParallelError as error:
         tell("TensileParallel: error: %s" % error, sys.stderr)
@@ -124,6 +125,22 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _refuseMisspelt(settings: RunSettings) -> None:
+    """Only the host can tell whether an option that looks like one of ours is its own.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not settings.unknownOptions:
+        return
+    try:
+        emulated = settings.emulate > 0
+        source = findHost(os.environ, settings.tensileRoot, emulated).module("Tensile.py")
+    except InputError:
+        source = ""  # what is wrong there is said by whoever needs the host
+    refuseMisspelt(settings, source)
 
 
 def printVersions(settings: RunSettings) -> int:
@@ -183,7 +200,7 @@ def run(settings: RunSettings) -> int:
         InputError: refused before anything started.
         RunError: the host could not be started.
     """
-    useAbsoluteLockFolder()
+    useAbsolutePaths()
     host = findHost(os.environ, settings.tensileRoot, emulated=settings.emulate > 0)
     notes: List[str] = []
     if host.standIn:

@@ -33,10 +33,10 @@ ORDER = """
     __main__ Run SerialRun RunConfig RunLog ParallelClient
     History StepReport StepFolder HangLimit Step Loop Worker Guard
     HostRun Doctor Toolchain HostArchitecture HostClock Host Report
-    DeviceConfigs ConfigSteps ParseArguments DeviceList
+    DeviceConfigs ConfigSteps ParseArguments CommandLine DeviceList
     Contest Baseline Schedule Cost WarmUp
     Outcomes BestSolution LibraryUpdate
-    ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
+    ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput UnitLogs
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
     Neighbours QuietMachine SerialLock Locks CrossCheck Devices Masks Platform Files Terminal
@@ -239,7 +239,14 @@ def test_readmeCommandsCanBeRun():
     readme = (ROOT / "README.md").read_text("utf-8")
     for name in ("tools/demo", "tools/test"):
         assert re.search(r"^    %s$" % name, readme, re.MULTILINE), name
-    for name in ("tools/demo", "tools/test", "tools/lint", "tools/packages", ".ci/run"):
+    for name in (
+        "tools/demo",
+        "tools/test",
+        "tools/docs",
+        "tools/lint",
+        "tools/packages",
+        ".ci/run",
+    ):
         path = ROOT / name
         assert os.access(path, os.X_OK), name
         shell = path.read_text("utf-8").split("\n")[0].lstrip("#!").split()
