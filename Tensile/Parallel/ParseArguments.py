@@ -82,10 +82,12 @@ RUN_OPTIONS: Dict[str, int] = {
     "--fresh": 0,
     "--hang-limit": 1,
     "--help": 0,
+    "--json": 0,
     "--keep-sizes-whole": 0,
     "--max-frequency": 1,
     "--no-wait": 0,
     "--no-warm-up": 0,
+    "--plan": 0,
     "--quiet": 0,
     "--strict": 0,
     "--tensile-root": 1,
@@ -115,7 +117,6 @@ CLIENT_OPTIONS: Dict[str, int] = {
 }
 # Planned, and not to be mistaken for an option of the host meanwhile.
 NOT_YET: Dict[str, int] = {
-    "--plan": 0,
     "--report": 1,
     "--status": 1,
 }
@@ -136,6 +137,8 @@ examples:
       the two-file format; DeviceList is read from the first file
   TensileParallel config.yaml out --emulate 4
       try it out: four emulated devices instead of the machine's
+  TensileParallel --plan config.yaml out
+      what that would measure, and about how long it takes; starts nothing
 
 every option that is not listed here is handed on to Tensile.
 Without a usable DeviceList this is `Tensile CONFIG OUT`, unchanged.
@@ -202,6 +205,8 @@ class RunSettings:
     quiet: bool = False
     version: bool = False
     doctor: bool = False
+    plan: bool = False
+    json: bool = False
     argv: Tuple[str, ...] = ()
 
     def parameter(self, name: str) -> Optional[str]:
@@ -293,7 +298,8 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         return RunSettings(version=True, tensileRoot=ours.tensile_root, argv=tuple(argv))
     words = _settlePositionals(words)
     positionals = [word.values[0] for word in words if not word.option]
-    if ours.doctor and len(positionals) < 2:
+    _refuseTogether(ours)
+    if (ours.doctor or ours.plan and positionals) and len(positionals) < 2:
         positionals = [*positionals, ""]  # it needs no output folder, and a config only to read it
     if len(positionals) < 2 and not ours.doctor:
         raise InputError("usage: %s (a config file and an output folder are needed)" % RUN_USAGE)
@@ -324,8 +330,22 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         verbose=any(word.option in ("-v", "--verbose") for word in host),
         quiet=ours.quiet,
         doctor=ours.doctor,
+        plan=ours.plan,
+        json=ours.json,
         argv=tuple(argv),
     )
+
+
+def _refuseTogether(ours: argparse.Namespace) -> None:
+    """Options of which at most one, or both, can be meant.
+
+    Raises:
+        InputError: such a pair, or half of one.
+    """
+    if ours.plan and ours.doctor:
+        raise InputError("--plan and --doctor are two questions: ask one at a time")
+    if ours.json and not ours.plan:
+        raise InputError("--json is how --plan answers: give both")
 
 
 def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
@@ -715,6 +735,13 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         help="say whether a run could start here, and what to do about it; with CONFIG, for its "
         "DeviceList. Starts nothing; exit status 1 if a run could not start",
     )
+    group.add_argument(
+        "--plan",
+        action="store_true",
+        help="say what a run of CONFIG would measure, how long that may take, and what each device "
+        "begins with; with OUT, what an earlier run there knows. Starts nothing, needs no GPU",
+    )
+    group.add_argument("--json", action="store_true", help="with --plan: as JSON")
     group = parser.add_argument_group("the run")
     group.add_argument(
         "--strict",
