@@ -134,7 +134,7 @@ def assumptions(plan: Plan) -> List[str]:
             "architecture are the same." % plan.settings.out
         )
     if plan.settings.emulate:
-        texts.append("Emulated devices make their times up: these would be those of real ones.")
+        texts.append("Emulated devices make their times up; the model's are those of real ones.")
     if plan.host is None:
         kind = "classic Tensile" if plan.classic else "TensileLite"
         texts.append(

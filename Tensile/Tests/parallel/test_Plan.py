@@ -300,6 +300,13 @@ KINDS = {
     "types": dict(DataType="f8", DestDataType="B", HighPrecisionAccumulate=True),
     "hybrid": dict(DataType="F8B8", DestDataType="s"),
     "number": dict(DataType=0, DestDataType=0, ComputeDataType=0, HighPrecisionAccumulate=False),
+    "contraction": dict(
+        OperationType="TensorContraction",
+        IndexAssignmentsA=[0, 2, 3],
+        IndexAssignmentsB=[3, 2, 1],
+        NumIndicesC=2,
+        MirrorDimsA=[2],
+    ),
     "complex": dict(DataType="complexSingle", DestDataType="c", ComputeDataType="c"),
 }
 
@@ -309,7 +316,7 @@ ONLY_TENSILELITE = ("epilogue", "bias only", "grouped")
 
 @pytest.mark.parametrize(
     "generation, name",
-    [("tensilelite", name) for name in KINDS]
+    [("tensilelite", name) for name in KINDS if name != "contraction"]
     + [("classic", name) for name in KINDS if name not in ONLY_TENSILELITE],
 )
 def test_theExpectedIniIsTheOneThatIsWritten(askHost, generation, name):
@@ -475,7 +482,7 @@ def test_severalDevicesAreFaster(tmp_path):
     for count in (1, 2, 8):
         (step,) = planOf(config, "--emulate", count).steps
         speedUp = step.serialSeconds / step.parallelSeconds
-        assert 0.8 * count < speedUp <= count, count
+        assert 0.88 * count < speedUp <= count, count
         assert bool(step.baselinePairs) == (count == 2)  # for 8, it would cost too much
         assert len(step.first) == count
 
@@ -709,7 +716,7 @@ def test_withoutAHostWhatItKnowsIsSaid(tmp_path):
 
 
 @pytest.mark.parametrize("edge", [64, 16384])
-def test_everyLineFitsATerminal(tmp_path, edge):
+def test_everyLineFitsATerminal(tmp_path, monkeypatch, edge):
     """80 columns, with long types, many numbers, and lists that multiply the sizes."""
     kind = dict(UseBias=3, UseScaleAlphaVec=3, Activation=True, ActivationType="all", Sparse=1)
     sizes = [(edge, edge, 1, edge + n) for n in range(300)]
@@ -717,7 +724,7 @@ def test_everyLineFitsATerminal(tmp_path, edge):
     config = yaml.safe_load(path.read_text())
     config["BenchmarkProblems"][0][1]["BenchmarkFinalParameters"] += ARGS
     path.write_text(yaml.safe_dump(config))
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     plan = planOf("c.yaml", "--emulate", 16)
     assert plan.steps[0].step.problems == 300 * 8
     for line in planText(plan).split("\n"):
