@@ -214,15 +214,15 @@ def _extents(entry: Any, indices: Optional[int]) -> Sequence[int]:
     """The extents of one size, without leading dimensions.
 
     Raises:
-        ValueError: it is a convolution's, or too short.
+        ValueError: it is a convolution's, too short, or below 0.
     """
     if "Exact" not in entry:
         raise ValueError("it has convolutions")
     value = entry["Exact"]
     extents = value["sizes"] if isinstance(value, dict) else value
     extents = [int(each) for each in (extents if indices is None else extents[:indices])]
-    if indices is not None and len(extents) < indices:
-        raise ValueError("Exact %s is too short" % (value,))
+    if min(extents) < 0 or indices is not None and len(extents) < indices:
+        raise ValueError("Exact %s is no size of this type" % (value,))
     return extents
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import DATA, HOST, ROOT
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from Machines import NoHip, makeMachine
 
@@ -713,6 +713,57 @@ def test_withoutAHostWhatItKnowsIsSaid(tmp_path):
     assert "No Tensile tree was found" in text and "every custom kernel" in text
     told = planJson(plan)
     assert not told["seconds"]["complete"] and told["steps"][0]["seconds"]["serial"] is None
+
+
+def places(node, path=()):
+    """The path of every part of a config."""
+    yield path
+    for key in node if isinstance(node, dict) else range(len(node) if type(node) is list else 0):
+        yield from places(node[key], (*path, key))
+
+
+ODD = [None, 5, -1, 10**30, 1.5, True, "x", "nan", [], [1], [[]], {}, {"a": 1}, {1: 2}]
+EVERYTHING = {
+    "GlobalParameters": {"SortProblems": True, "NumBenchmarks": 1, "SleepPercent": 5},
+    "BenchmarkProblems": [
+        [
+            dict(GEMM, UseBias=3, UseScaleAlphaVec=3, Activation=True, ActivationType="all"),
+            {
+                "BenchmarkCommonParameters": [{"KernelLanguage": ["Assembly"]}],
+                "ForkParameters": [{"DepthU": [8, 16]}, {"Groups": [[{"a": 1}]]}],
+                "CustomKernels": ["one"],
+                "BenchmarkFinalParameters": [
+                    {"ProblemSizes": [{"Exact": [8, 8, 1, 8]}, {"Range": [[8, 16], 0, [1], 0]}]},
+                    *ARGS,
+                ],
+            },
+        ]
+    ],
+    "LibraryLogic": {"ArchitectureName": "gfx90a"},
+}
+
+TO_SIZES = ("BenchmarkProblems", 0, 1, "BenchmarkFinalParameters", 0, "ProblemSizes")
+
+
+@settings(max_examples=60, deadline=None)
+@example(path=("BenchmarkProblems", 0, 0), odd={1: 2})
+@example(path=(*TO_SIZES, 0, "Exact", 2), odd=-1)
+@given(path=st.sampled_from(list(places(EVERYTHING))[1:]), odd=st.sampled_from(ODD))
+def test_anyShapeOfConfigHasAPlan(tmp_path_factory, path, odd):
+    """One part of a config replaced by something else: a plan or one line, never a traceback."""
+    config = json.loads(json.dumps(EVERYTHING))
+    node = config
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = odd
+    file = tmp_path_factory.getbasetemp() / "odd.yaml"
+    file.write_text(yaml.safe_dump(config))
+    try:
+        plan = planOf(file, "--emulate", 2)
+    except InputError as error:
+        assert "\n" not in str(error)
+        return
+    assert planText(plan) and json.dumps(planJson(plan))
 
 
 @pytest.mark.parametrize("edge", [64, 16384])
