@@ -622,3 +622,14 @@ def wholeReason(config: ClientConfig, options: ClientOptions) -> Optional[str]:
     if effective.flag("dump-tensors"):
         return "dump-tensors writes files of fixed names"
     return None
+
+
+def keepsSizesWhole(config: ClientConfig) -> str:
+    """Why a problem's solutions must stay on one device; empty where they need not."""
+    if config.rounds > 1:
+        return "several passes are merged per device"
+    if config.get("skip-slow-solution-ratio") not in (None, "", "0", "0.0"):
+        return "skip-slow-solution-ratio compares a solution with those before it"
+    if config.get("performance-metric") == "CUEfficiency":
+        return "with CUEfficiency the row names the least time of all its solutions"
+    return ""

@@ -22,7 +22,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from . import DeviceConfigs, ParseArguments, Results, ResultsJoin
 from .Baseline import chooseBaseline
 from .BestSolution import BestPiece, BestTable
-from .ClientConfig import ClientOptions, readClientConfigs
+from .ClientConfig import ClientOptions, keepsSizesWhole, readClientConfigs
 from .ClientLog import serialLines, writeClientLog
 from .ClientOutput import PairLine, readPairs
 from .Contest import Contests, readValue
@@ -238,7 +238,7 @@ class StepRun:
         self._writeReport("planned")
         cost = self._cost
         ordinals = [device.ordinal for device in self._devices]
-        keepWhole = self._settings.keepSizesWhole or bool(keepsSizesWhole(step))
+        keepWhole = self._settings.keepSizesWhole or bool(keepsSizesWhole(step.config))
         missing = self._missing()
         baseline = None
         if not step.whole and not step.best and self._settings.baseline != "off":
@@ -707,17 +707,6 @@ def identityOf(device: Device) -> str:
 def lostFrom(record: Dict[str, Any]) -> Lost:
     """What the journal says could not be measured."""
     return Lost(**{**record, "rectangle": Rectangle(**record["rectangle"])})
-
-
-def keepsSizesWhole(step: Step) -> str:
-    """Why a problem's solutions must stay on one device; empty where they need not."""
-    if step.passes > 1:
-        return "several passes are merged per device"
-    if step.config.get("skip-slow-solution-ratio") not in (None, "", "0", "0.0"):
-        return "skip-slow-solution-ratio compares a solution with those before it"
-    if step.config.get("performance-metric") == "CUEfficiency":
-        return "with CUEfficiency the row names the least time of all its solutions"
-    return ""
 
 
 class _PairFinder:

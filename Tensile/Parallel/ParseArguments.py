@@ -41,7 +41,6 @@ SETTINGS_VERSION = 1
 
 # Planned, and not to be mistaken for an option of the host meanwhile.
 NOT_YET: Dict[str, int] = {
-    "--plan": 0,
     "--report": 1,
     "--status": 1,
 }
@@ -61,6 +60,8 @@ examples:
       could a run start here, and on which GPUs?
   TensileParallel config.yaml out --emulate 4
       a rehearsal: four emulated devices instead of the machine's
+  TensileParallel --plan config.yaml out
+      what that would measure, and about how long it takes; starts nothing
 
 Every option that is not listed here is handed on to Tensile; its -v also shows
 here what Tensile prints. Without a usable DeviceList this is `Tensile CONFIG
@@ -147,6 +148,8 @@ class RunSettings:
     version: bool = False
     doctor: bool = False
     unknownOptions: Tuple[str, ...] = ()
+    plan: bool = False
+    json: bool = False
     argv: Tuple[str, ...] = ()
 
     def parameter(self, name: str) -> Optional[str]:
@@ -227,7 +230,8 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         return RunSettings(version=True, tensileRoot=ours.tensile_root, argv=tuple(argv))
     words = settlePositionals(words)
     positionals = [word.values[0] for word in words if not word.option]
-    if ours.doctor and len(positionals) < 2:
+    _refuseTogether(ours)
+    if (ours.doctor or ours.plan and positionals) and len(positionals) < 2:
         positionals = [*positionals, ""]  # it needs no output folder, and a config only to read it
     if len(positionals) < 2 and not ours.doctor:
         for name in unknownOptions(words):
@@ -262,8 +266,22 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         quiet=ours.quiet,
         doctor=ours.doctor,
         unknownOptions=unknownOptions(host),
+        plan=ours.plan,
+        json=ours.json,
         argv=tuple(argv),
     )
+
+
+def _refuseTogether(ours: argparse.Namespace) -> None:
+    """Options of which at most one, or both, can be meant.
+
+    Raises:
+        InputError: such a pair, or half of one.
+    """
+    if ours.plan and ours.doctor:
+        raise InputError("--plan and --doctor are two questions: ask one at a time")
+    if ours.json and not ours.plan:
+        raise InputError("--json is how --plan answers: give both")
 
 
 def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
@@ -567,6 +585,13 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         help="say whether a run could start here, and what to do about it; with CONFIG, for its "
         "DeviceList. Starts nothing; exit status 1 if a run could not start",
     )
+    group.add_argument(
+        "--plan",
+        action="store_true",
+        help="say what a run of CONFIG would measure, how long that may take, and what each device "
+        "begins with; with OUT, what an earlier run there knows. Starts nothing, needs no GPU",
+    )
+    group.add_argument("--json", action="store_true", help="with --plan: as JSON")
     group = parser.add_argument_group("the run")
     group.add_argument(
         "--strict",

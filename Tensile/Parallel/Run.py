@@ -59,6 +59,8 @@ from .ParseArguments import (
     parseRunArguments,
     refuseMisspelt,
 )
+from .Plan import makePlan
+from .PlanText import planJson, planText
 from .Platform import System
 from .QuietMachine import numaNotes
 from .Report import (
@@ -116,6 +118,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if settings.version:
             return printVersions(settings)
         _refuseMisspelt(settings)
+        if settings.plan:
+            return seePlan(settings)
         return seeDoctor(settings) if settings.doctor else run(settings)
     except TensileParallelError as error:
         tell("TensileParallel: error: %s" % error, sys.stderr)
@@ -191,6 +195,17 @@ def seeDoctor(settings: RunSettings) -> int:
     for line in report(findings, sys.stdout.encoding):
         tell(line)
     return exitStatus(findings)
+
+
+def seePlan(settings: RunSettings) -> int:
+    """--plan: what a run would do, as text or as JSON.
+
+    Raises:
+        InputError: there is nothing to plan for.
+    """
+    plan = makePlan(settings, System())
+    tell(json.dumps(planJson(plan), indent=1) if settings.json else planText(plan))
+    return 0
 
 
 def run(settings: RunSettings) -> int:

@@ -122,7 +122,8 @@ def _typeKey(problemType: Dict[str, Any]) -> str:
     values["OperationType"] = values.get("OperationType") or "gemm"
     values.setdefault("DestDataType", values.get("DataType", ""))
     values.setdefault("ComputeDataType", values["DestDataType"])
-    return repr(sorted((key, value) for key, value in values.items() if value not in ("", "0")))
+    parts = ((str(key), value) for key, value in values.items() if value not in ("", "0"))
+    return repr(sorted(parts))
 
 
 def _plain(value: Any) -> str:

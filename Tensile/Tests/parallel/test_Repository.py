@@ -30,7 +30,8 @@ ROOT_FILES = (
 
 # A module imports only from those after it. docs/design.md has a line for each.
 ORDER = """
-    __main__ Run SerialRun RunConfig RunLog ParallelClient
+    __main__ Run SerialRun PlanText Plan PlanStep EarlierRun ExpectedIni ForkedSolutions
+    RunConfig RunLog ParallelClient
     History StepReport StepFolder HangLimit Step Loop Worker Guard
     HostRun Doctor Toolchain HostArchitecture HostClock Host Report
     DeviceConfigs ConfigSteps ParseArguments CommandLine DeviceList
