@@ -82,11 +82,13 @@ RUN_OPTIONS: Dict[str, int] = {
     "--fresh": 0,
     "--hang-limit": 1,
     "--help": 0,
+    "--json": 0,
     "--keep-sizes-whole": 0,
     "--max-frequency": 1,
     "--no-wait": 0,
     "--no-warm-up": 0,
     "--quiet": 0,
+    "--status": 1,
     "--strict": 0,
     "--tensile-root": 1,
     "--version": 0,
@@ -117,7 +119,6 @@ CLIENT_OPTIONS: Dict[str, int] = {
 NOT_YET: Dict[str, int] = {
     "--plan": 0,
     "--report": 1,
-    "--status": 1,
 }
 
 # Values that begin with a dash: -1, -0.5, and the client's lists of strides such as -1,-1,64.
@@ -174,6 +175,8 @@ class RunSettings:
         hangLimit: --hang-limit in seconds; None to derive it.
         baseline: "auto" or "off".
         maxFrequency: --max-frequency in MHz; None where it was not given.
+        status: the output folder of --status; empty where it was not given.
+        json: --json was given.
         argv: the command line as it was.
     """
 
@@ -202,6 +205,8 @@ class RunSettings:
     quiet: bool = False
     version: bool = False
     doctor: bool = False
+    status: str = ""
+    json: bool = False
     argv: Tuple[str, ...] = ()
 
     def parameter(self, name: str) -> Optional[str]:
@@ -291,6 +296,10 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
     ours = _ourParser(RUN_USAGE, RUN_EXAMPLES, _addRunOptions).parse(words)
     if ours.version:
         return RunSettings(version=True, tensileRoot=ours.tensile_root, argv=tuple(argv))
+    if ours.json and ours.status is None:
+        raise InputError("--json goes with --status")
+    if ours.status is not None:
+        return _statusSettings(ours, words, argv)
     words = _settlePositionals(words)
     positionals = [word.values[0] for word in words if not word.option]
     if ours.doctor and len(positionals) < 2:
@@ -326,6 +335,22 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         doctor=ours.doctor,
         argv=tuple(argv),
     )
+
+
+def _statusSettings(
+    ours: argparse.Namespace, words: Sequence[_Word], argv: Sequence[str]
+) -> RunSettings:
+    """--status OUT stands alone: what else would be meant for a run would be in vain.
+
+    Raises:
+        InputError: there is something else.
+    """
+    others = [word.tokens[0] for word in words if word.option not in ("--status", "--json")]
+    if others:
+        raise InputError("--status looks at a run and starts none: leave out %s" % others[0])
+    if not ours.status:
+        raise InputError("--status needs the output folder of a run")
+    return RunSettings(status=ours.status, json=ours.json, argv=tuple(argv))
 
 
 def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
@@ -715,6 +740,16 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         help="say whether a run could start here, and what to do about it; with CONFIG, for its "
         "DeviceList. Starts nothing; exit status 1 if a run could not start",
     )
+    group = parser.add_argument_group("during a run")
+    group.add_argument(
+        "--status",
+        metavar="OUT",
+        help="show how the run in OUT is, from any shell, and stop. Exit status 0 while it runs "
+        "and if it ended well, 1 if it failed, was stopped or died, 2 if there is none",
+    )
+    group.add_argument(
+        "--json", action="store_true", help="with --status: as JSON (docs/watching-a-run.md)"
+    )
     group = parser.add_argument_group("the run")
     group.add_argument(
         "--strict",
@@ -730,7 +765,9 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         "--fresh", action="store_true", help="measure everything again, resume nothing"
     )
     group.add_argument(
-        "--quiet", action="store_true", help="no progress and no summary on the terminal"
+        "--quiet",
+        action="store_true",
+        help="no progress and no summary on the terminal: only notes and errors",
     )
 
 

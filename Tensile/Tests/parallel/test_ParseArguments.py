@@ -131,7 +131,7 @@ def testBadCommandLinesAreInputErrors(line):
     assert error.value.exitStatus == 2
 
 
-@pytest.mark.parametrize("option", ["--plan", "--status", "--report"])
+@pytest.mark.parametrize("option", ["--plan", "--report"])
 def testOptionsOfLaterVersionsAreNotHandedOn(option):
     """They would be an unknown option of the host after minutes."""
     with pytest.raises(InputError, match="not available"):

@@ -31,10 +31,11 @@ ROOT_FILES = (
 # A module imports only from those after it. docs/design.md has a line for each.
 ORDER = """
     __main__ Run SerialRun RunConfig RunLog ParallelClient
-    History StepReport StepFolder HangLimit Step Loop Worker Guard
+    History StepReport StepFolder HangLimit Progress Step Loop Worker Guard
     HostRun Doctor Toolchain HostArchitecture HostClock Host Report
+    Status Display StatusText
     DeviceConfigs ConfigSteps ParseArguments DeviceList
-    Contest Baseline Schedule Cost WarmUp
+    Remaining Contest Baseline Schedule Cost WarmUp
     Outcomes BestSolution LibraryUpdate
     ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice

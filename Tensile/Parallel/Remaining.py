@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""How long a step will take still, as far as can be known.
+
+What is unmeasured is spread over the devices that are there, as the schedule would do it: like
+water over a floor that is higher where a device still runs. No process and no clock; costs nothing
+that grows with the number of units.
+"""
+
+from __future__ import annotations
+
+from typing import Mapping, Optional, Sequence
+
+from .Cost import Cost
+from .Schedule import Rectangle, Schedule
+
+# With more problems than this, no single one is looked for that all would wait for.
+WATCHED_PROBLEMS = 2000
+# Before this share of a step is done, nobody knows what there is beside the pairs…
+LEAST_DONE = 0.1
+# …and it is never taken for more than this.
+MOST_FACTOR = 2.0
+
+
+class Remaining:
+    """What is left of one step.
+
+    Beside the pairs themselves there are the starts of clients, comparisons, waits: they are taken
+    to go on as they went so far, as a factor on the pairs' own time.
+    """
+
+    def __init__(self, schedule: Schedule, cost: Cost) -> None:
+        """Begins, when nothing has been handed out yet.
+
+        Args:
+            schedule: the step's; read only.
+            cost: what it has learned; read only.
+        """
+        self._schedule = schedule
+        self._cost = cost
+        self._whole = [area for area, _ in schedule.waiting]
+
+    def seconds(
+        self,
+        running: Mapping[int, float],
+        ready: Sequence[int],
+        spent: float = 0.0,
+        end: float = 0.0,
+    ) -> Optional[float]:
+        """Expected seconds until the step's results are there.
+
+        Args:
+            running: device -> what its unit is expected to take still.
+            ready: the devices that take part; of others nothing is expected.
+            spent: seconds that devices were there for, all together.
+            end: what is to be done after the last pair.
+
+        Returns:
+            None where nothing was measured yet that tells, or no device is there.
+        """
+        cost = self._cost
+        if not ready or not cost.learned:
+            return None
+        floors = {device: running.get(device, 0.0) for device in ready}
+        free = []
+        for area, device in self._schedule.waiting:
+            if device is None:
+                free.append(area)
+            elif device in floors:
+                floors[device] += cost.startSeconds
+                floors[device] += cost.paceOf(device) * _rectangleSeconds(cost, area)
+        factor = self._factor(spent, sum(floors.values()), free)
+        longest = max(floors.values())
+        if not free:
+            return longest + end
+        work = factor * sum(_rectangleSeconds(cost, a) + _oncePerUnit(cost, a) for a in free)
+        paces = {device: cost.paceOf(device) for device in floors}
+        level = _level(floors, paces, work) + cost.fixedSeconds(free[0].firstProblem, 1)
+        return max(longest, level, self._longestPiece(free)) + end
+
+    def _factor(self, spent: float, running: float, free: Sequence[Rectangle]) -> float:
+        """What everything took so far, over what its pairs alone should have taken."""
+        cost = self._cost
+        whole = sum(_rectangleSeconds(cost, area) for area in self._whole)
+        done = whole - running - sum(_rectangleSeconds(cost, area) for area in free)
+        if done < LEAST_DONE * whole:
+            return 1.0
+        return min(MOST_FACTOR, max(1.0, spent / done))
+
+    def _longestPiece(self, free: Sequence[Rectangle]) -> float:
+        """Seconds of the longest part of what is free that only one device can measure."""
+        if sum(area.problemCount for area in free) > WATCHED_PROBLEMS:
+            return 0.0
+        longest = 0.0
+        for area in free:
+            width = area.solutionCount if self._schedule.keepsWhole else 1
+            pairs = map(self._cost.pairSeconds, range(area.firstProblem, area.endProblem))
+            longest = max(longest, width * max(pairs))
+        return longest
+
+
+def _rectangleSeconds(cost: Cost, area: Rectangle) -> float:
+    return cost.rectangleSeconds(area.firstProblem, area.problemCount, area.solutionCount)
+
+
+def _oncePerUnit(cost: Cost, area: Rectangle) -> float:
+    """What the validation of its problems takes."""
+    first = cost.fixedSeconds(area.firstProblem, 1)
+    return max(0.0, cost.fixedSeconds(area.firstProblem, area.problemCount) - first)
+
+
+def _level(floors: Mapping[int, float], paces: Mapping[int, float], work: float) -> float:
+    """When all end, if `work` is spread over devices that are busy until their floor.
+
+    Args:
+        floors: device -> seconds that it is busy still.
+        paces: device -> its own seconds over the mean device's.
+        work: in the mean device's seconds.
+    """
+    level, rest, speed = 0.0, work, 0.0
+    for device in sorted(floors, key=lambda each: floors[each]):
+        step = (floors[device] - level) * speed
+        if step > rest:
+            break
+        rest -= step
+        level = floors[device]
+        speed += 1.0 / paces[device]
+    return level + rest / speed
