@@ -299,13 +299,13 @@ def _deviceTable(status: Status, now: float, width: int, most: int) -> Any:
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     wide, narrow = width >= 110, width < 60
-    table.add_column("device", justify="right", no_wrap=True)
+    table.add_column("device", justify="right", no_wrap=True, min_width=6)
     table.add_column("problem", no_wrap=True, overflow="ellipsis", min_width=8 if narrow else 18)
-    table.add_column("solution", justify="right", no_wrap=True)
+    table.add_column("solution", justify="right", no_wrap=True, min_width=8)
     if not narrow:
-        table.add_column("GFlops", justify="right", no_wrap=True)
-        table.add_column("units", justify="right", no_wrap=True)
-        table.add_column("failed", justify="right", no_wrap=True)
+        table.add_column("GFlops", justify="right", no_wrap=True, min_width=7)
+        table.add_column("units", justify="right", no_wrap=True, min_width=5)
+        table.add_column("failed", justify="right", no_wrap=True, min_width=6)
     if wide:
         table.add_column("kernel", no_wrap=True, overflow="ellipsis", style="dim")
     devices = status["devices"]

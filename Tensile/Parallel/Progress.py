@@ -10,9 +10,11 @@ much for the ten thousandth unit as for the first.
 from __future__ import annotations
 
 import math
+import statistics
 import time
+from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Deque, Dict, Mapping, NamedTuple, Optional, Sequence
 
 from .ClientOutput import ABSURD_SPEED, LastLine, PairLine
 from .Cost import Cost
@@ -39,6 +41,8 @@ _READY = (RUNNING, IDLE)
 # What ends a step, over what it took to start a worker: the workers are ended, and that is most.
 END_SHARE = 0.5
 LONGEST_END = 5.0
+# The end of a step is told as the median of so many guesses.
+ENDS_KEPT = 5
 
 
 Tell = Callable[[Dict[str, Any], bool], None]
@@ -100,6 +104,7 @@ class StepProgress(Observer):
         self._step = step
         self._remaining = Remaining(schedule, cost)
         self._cost = cost
+        self._ends: Deque[float] = deque(maxlen=ENDS_KEPT)
         self._spent = 0.0
         self._startSeconds = 0.0
         self._pairsDone = pairsDone
@@ -273,7 +278,13 @@ class StepProgress(Observer):
             fixed = self._cost.fixedSeconds(job.unit.firstProblem, job.unit.problemCount)
             rest[device] += max(0.0, fixed - (now - self._devices[device].since))
         end = min(LONGEST_END, END_SHARE * self._startSeconds)
-        return self._remaining.seconds(rest, ready, self._spent, end)
+        seconds = self._remaining.seconds(rest, ready, self._spent, end)
+        if seconds is None:
+            self._ends.clear()
+            return None
+        # A unit's first pair says little of the others: for a moment it may seem to take ages.
+        self._ends.append(now + seconds)
+        return max(0.0, statistics.median_low(self._ends) - now)
 
 
 def placeOf(job: Job, pair: Optional[PairLine]) -> Optional[Place]:

@@ -82,7 +82,7 @@ class Remaining:
         cost = self._cost
         whole = sum(_rectangleSeconds(cost, area) for area in self._whole)
         done = whole - running - sum(_rectangleSeconds(cost, area) for area in free)
-        if done < LEAST_DONE * whole:
+        if done <= 0 or done < LEAST_DONE * whole:
             return 1.0
         return min(MOST_FACTOR, max(1.0, spent / done))
 
