@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Mapping, Optional, Sequence
 
 from .Cost import Cost
-from .Schedule import Rectangle, Schedule
+from .Schedule import SHARE, START_SHARE, Rectangle, Schedule
 
 # With more problems than this, no single one is looked for that all would wait for.
 WATCHED_PROBLEMS = 2000
@@ -19,6 +19,8 @@ WATCHED_PROBLEMS = 2000
 LEAST_DONE = 0.1
 # …and it is never taken for more than this.
 MOST_FACTOR = 2.0
+# More units than this are not counted ahead.
+MOST_UNITS = 20
 
 
 class Remaining:
@@ -72,9 +74,14 @@ class Remaining:
         longest = max(floors.values())
         if not free:
             return longest + end
-        work = factor * sum(_rectangleSeconds(cost, a) + _oncePerUnit(cost, a) for a in free)
+        work = sum(_rectangleSeconds(cost, area) + _oncePerUnit(cost, area) for area in free)
         paces = {device: cost.paceOf(device) for device in floors}
-        level = _level(floors, paces, work) + cost.fixedSeconds(free[0].firstProblem, 1)
+        start = cost.fixedSeconds(free[0].firstProblem, 1)
+        level = max(
+            _level(floors, paces, factor * work) + start,
+            # Short pairs after long ones: then more starts are to come than there were.
+            _level(floors, paces, work) + start * _unitsToCome(work / len(floors), start),
+        )
         return max(longest, level, self._longestPiece(free)) + end
 
     def _factor(self, spent: float, running: float, free: Sequence[Rectangle]) -> float:
@@ -125,3 +132,17 @@ def _level(floors: Mapping[int, float], paces: Mapping[int, float], work: float)
         level = floors[device]
         speed += 1.0 / paces[device]
     return level + rest / speed
+
+
+def _unitsToCome(share: float, start: float) -> int:
+    """How many units a device runs still, if it takes its part of what is left each time.
+
+    Args:
+        share: its fair share of what is left, in seconds.
+        start: what a client costs beside its pairs.
+    """
+    units = 1
+    while share > start / START_SHARE and units < MOST_UNITS:
+        share *= 1.0 - SHARE
+        units += 1
+    return units

@@ -126,7 +126,7 @@ def test_kernelsAndLogicAreSaid():
 
 @pytest.mark.unit
 def test_aStallIsSaidWithWhatEachDeviceDoes():
-    """After a minute without progress, in every mode, and then ever more rarely; also to the log."""
+    """After a minute without progress, in every mode, then ever more rarely; also to the log."""
     for kind in (Display, PlainDisplay, LiveDisplay):
         logged = []
         clock = [1000.0]
