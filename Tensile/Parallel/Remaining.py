@@ -8,10 +8,11 @@ that grows with the number of units.
 
 from __future__ import annotations
 
+import math
 from typing import Mapping, Optional, Sequence
 
 from .Cost import Cost
-from .Schedule import SHARE, START_SHARE, Rectangle, Schedule
+from .Schedule import RETIMED_SHARE, SHARE, START_SHARE, Rectangle, Schedule
 
 # With more problems than this, no single one is looked for that all would wait for.
 WATCHED_PROBLEMS = 2000
@@ -40,6 +41,9 @@ class Remaining:
         self._schedule = schedule
         self._cost = cost
         self._whole = [area for area, _ in schedule.waiting]
+        self._width = 0
+        if not schedule.keepsWhole:
+            self._width = max((area.solutionCount for area in self._whole), default=0)
 
     def seconds(
         self,
@@ -71,7 +75,7 @@ class Remaining:
                 floors[device] += cost.startSeconds
                 floors[device] += cost.paceOf(device) * _rectangleSeconds(cost, area)
         factor = self._factor(spent, sum(floors.values()), free)
-        longest = max(floors.values())
+        longest = max(*floors.values(), self._decided(floors), 0.0)
         if not free:
             return longest + end
         work = sum(_rectangleSeconds(cost, area) + _oncePerUnit(cost, area) for area in free)
@@ -92,6 +96,21 @@ class Remaining:
         if done <= 0 or done < LEAST_DONE * whole:
             return 1.0
         return min(MOST_FACTOR, max(1.0, spent / done))
+
+    def _decided(self, floors: Mapping[int, float]) -> float:
+        """When the problems that are split will have been decided; 0 where none is.
+
+        After a row's last part, its contenders are timed again on one device, one after the other:
+        as a rule the best of each part. That device has something else to end first.
+        """
+        cost, ends = self._cost, [0.0]
+        for device, unit in self._schedule.running.items():
+            if device in floors and not unit.extra and unit.solutionCount < self._width:
+                again = min(len(floors) - 1, math.ceil(RETIMED_SHARE * self._width))
+                each = cost.fixedSeconds(unit.lastProblem, 1) + cost.pairSeconds(unit.lastProblem)
+                mean = sum(floors.values()) / len(floors)
+                ends.append(max(floors[device], mean) + again * each)
+        return max(ends)
 
     def _longestPiece(self, free: Sequence[Rectangle]) -> float:
         """Seconds of the longest part of what is free that only one device can measure."""
