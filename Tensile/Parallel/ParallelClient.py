@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -29,6 +30,7 @@ from .Contest import Contests, readValue
 from .Cost import Cost
 from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
+from .Display import Display, PlainDisplay
 from .Errors import InputError, TensileParallelError, describeError
 from .Files import isProgram
 from .HangLimit import hangSeconds
@@ -45,10 +47,12 @@ from .Neighbours import busyNotes
 from .Outcomes import examine, refusalOf
 from .ParseArguments import ClientSettings
 from .Platform import System
+from .Progress import StepProgress, intoFile
 from .QuietMachine import numaNotes, surroundings
 from .Schedule import Rectangle, Schedule, rectangleOf, subtract
 from .SerialLock import lockForSerial
 from .SolutionNames import readSolutions
+from .Status import PROGRESS_FILE
 from .Step import Step, makeJob, makeStep, plainJob
 from .StepFolder import StepFolder, fileMark, keepAside
 from .StepReport import StepReport, tallyOf
@@ -269,6 +273,7 @@ class StepRun:
         found, notes = surroundings(System(), self._devices, self._settings.affinity)
         for note in notes:
             _say(note)
+        progress = self._makeProgress(schedule, lockFolder)
         wait = not self._settings.noWait
         workers = [
             DeviceWorker(device, lockFolder, wait, found[device.ordinal])
@@ -282,10 +287,49 @@ class StepRun:
             self._onResult,
             shouldStop=self._endsStep,
             contests=None if step.whole else self._contests,
+            observer=progress,
         )
-        result = loop.run()
+        try:
+            result = loop.run()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._report.write("running")  # the last units may not be in it
+            progress.end("stopped")
+            raise
         self._noteHeld(result, lockFolder)
-        return self._finish(result)
+        status = self._finish(result)
+        progress.end("finished")
+        return status
+
+    def _makeProgress(self, schedule: Schedule, lockFolder: str) -> StepProgress:
+        """What listens to the loop: tells a file and, without a front end, the output."""
+        devices = {device.ordinal: device for device in self._devices}
+        tellings = [intoFile(self._outputs / PROGRESS_FILE)]
+        if not self._settings.frontEnd:
+            tellings.append(_Alone(PlainDisplay(), self._settings.client is None).tell)
+
+        def tellProgress(told: Dict[str, Any], new: bool) -> None:
+            for each in tellings:
+                each(told, new)
+
+        return StepProgress(
+            self._step,
+            self._settings.run,
+            list(devices),
+            schedule,
+            self._cost,
+            self._pairsMeasured,
+            tellProgress,
+            lost=sum(area.rectangle.pairs for area in self._lost),
+            holderOf=lambda device: lockHolder(devices[device], lockFolder),
+        )
+
+    def _pairsMeasured(self) -> int:
+        if not self._step.whole:
+            return self._pairsDone
+        table, last = self._step.table, self._wholeResult
+        measured = last is not None and last.outcome.kind == MEASURED
+        return table.problemCount * table.solutionCount if measured else 0
 
     def _noteHeld(self, result: LoopResult, lockFolder: str) -> None:
         """Devices that another run had to the end, so that they measured nothing, are lost ones."""
@@ -664,18 +708,19 @@ class StepRun:
     def _sayProgress(self, result: UnitResult) -> None:
         outcome, unit = result.outcome, result.outcome.unit
         total = self._step.table.problemCount * self._step.table.solutionCount
-        _say(
-            "device %d: unit %d (problems %d-%d) %s after %.1f s; %d %% of this step"
-            % (
-                outcome.device,
-                unit.number,
-                unit.firstProblem,
-                unit.lastProblem,
-                outcome.kind,
-                outcome.seconds,
-                100 * self._pairsDone // max(1, total),
-            )
+        text = "device %d: unit %d (problems %d-%d) %s after %.1f s; %d %% of this step" % (
+            outcome.device,
+            unit.number,
+            unit.firstProblem,
+            unit.lastProblem,
+            outcome.kind,
+            outcome.seconds,
+            100 * self._pairsDone // max(1, total),
         )
+        if self._settings.frontEnd and not self._settings.verbose:
+            tell(text)  # without the mark: for the log, not for the terminal
+        else:
+            log.info("%s", text)  # shown with -v
 
     def _sayEnd(self, result: LoopResult, status: int) -> None:
         lost = sum(area.rectangle.pairs for area in [*self._lost, *result.lost])
@@ -707,6 +752,31 @@ def identityOf(device: Device) -> str:
 def lostFrom(record: Dict[str, Any]) -> Lost:
     """What the journal says could not be measured."""
     return Lost(**{**record, "rectangle": Rectangle(**record["rectangle"])})
+
+
+class _Alone:
+    """Shows progress where there is no front end to do it."""
+
+    def __init__(self, display: Display, emulated: bool) -> None:
+        self._display = display
+        self._started = time.time()
+        self._emulated = emulated
+
+    def tell(self, told: Dict[str, Any], new: bool) -> None:
+        """Takes what progress.json would hold."""
+        state = {"running": "benchmarking"}.get(told["state"], told["state"])
+        left = told["step"]["secondsLeft"]
+        self._display.show(
+            {
+                "state": state,
+                "emulated": self._emulated,
+                "started": self._started,
+                "step": told["step"],
+                "devices": told["devices"],
+                "secondsLeft": left,
+                "secondsLeftIs": "about",
+            }
+        )
 
 
 class _PairFinder:
@@ -745,11 +815,19 @@ def _say(text: str) -> None:
     log.info("%s", text)
 
 
+class _Marked(logging.Formatter):
+    """Lines for a person; warnings are marked, as --quiet shows them too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        note = "note: " if record.levelno >= logging.WARNING else ""
+        return SAY + note + super().format(record)
+
+
 def _startLog(settings: ClientSettings) -> None:
     """Warnings on stderr; with a front end, everything goes into its log by way of our output."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.DEBUG if settings.verbose else logging.WARNING)
-    handler.setFormatter(logging.Formatter(SAY + "%(message)s"))
+    handler.setFormatter(_Marked())
     log.setLevel(logging.DEBUG)
     log.addHandler(handler)
 

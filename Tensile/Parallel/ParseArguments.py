@@ -42,7 +42,6 @@ SETTINGS_VERSION = 1
 # Planned, and not to be mistaken for an option of the host meanwhile.
 NOT_YET: Dict[str, int] = {
     "--report": 1,
-    "--status": 1,
 }
 
 RUN_USAGE = "TensileParallel CONFIG [SIZES] OUT [options] [Tensile's own]"
@@ -119,6 +118,8 @@ class RunSettings:
         baseline: "auto" or "off".
         maxFrequency: --max-frequency in MHz; None where it was not given.
         unknownOptions: options that neither we know nor any host that we know.
+        status: the output folder of --status; empty where it was not given.
+        json: --json was given.
         argv: the command line as it was.
     """
 
@@ -149,6 +150,7 @@ class RunSettings:
     doctor: bool = False
     unknownOptions: Tuple[str, ...] = ()
     plan: bool = False
+    status: str = ""
     json: bool = False
     argv: Tuple[str, ...] = ()
 
@@ -228,9 +230,11 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
     ours = runParser().parse(words)
     if ours.version:
         return RunSettings(version=True, tensileRoot=ours.tensile_root, argv=tuple(argv))
+    _refuseTogether(ours)
+    if ours.status is not None:
+        return _statusSettings(ours, words, argv)
     words = settlePositionals(words)
     positionals = [word.values[0] for word in words if not word.option]
-    _refuseTogether(ours)
     if (ours.doctor or ours.plan and positionals) and len(positionals) < 2:
         positionals = [*positionals, ""]  # it needs no output folder, and a config only to read it
     if len(positionals) < 2 and not ours.doctor:
@@ -280,8 +284,24 @@ def _refuseTogether(ours: argparse.Namespace) -> None:
     """
     if ours.plan and ours.doctor:
         raise InputError("--plan and --doctor are two questions: ask one at a time")
-    if ours.json and not ours.plan:
-        raise InputError("--json is how --plan answers: give both")
+    if ours.json and not ours.plan and ours.status is None:
+        raise InputError("--json is how --plan and --status answer: give one of them too")
+
+
+def _statusSettings(
+    ours: argparse.Namespace, words: Sequence[Word], argv: Sequence[str]
+) -> RunSettings:
+    """--status OUT stands alone: what else would be meant for a run would be in vain.
+
+    Raises:
+        InputError: there is something else.
+    """
+    others = [word.tokens[0] for word in words if word.option not in ("--status", "--json")]
+    if others:
+        raise InputError("--status looks at a run and starts none: leave out %s" % others[0])
+    if not ours.status:
+        raise InputError("--status needs the output folder of a run")
+    return RunSettings(status=ours.status, json=ours.json, argv=tuple(argv))
 
 
 def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
@@ -591,7 +611,15 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         help="say what a run of CONFIG would measure, how long that may take, and what each device "
         "begins with; with OUT, what an earlier run there knows. Starts nothing, needs no GPU",
     )
-    group.add_argument("--json", action="store_true", help="with --plan: as JSON")
+    group = parser.add_argument_group("during a run")
+    group.add_argument(
+        "--status",
+        metavar="OUT",
+        help="show how the run in OUT is, from any shell, and stop. Exit status 0 while it runs "
+        "and if it ended well, 1 if it failed, was stopped or died, 2 if there is none",
+    )
+    group = parser.add_argument_group("what the two print")
+    group.add_argument("--json", action="store_true", help="with --plan and --status: as JSON")
     group = parser.add_argument_group("the run")
     group.add_argument(
         "--strict",
@@ -607,7 +635,9 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         "--fresh", action="store_true", help="measure everything again, resume nothing"
     )
     group.add_argument(
-        "--quiet", action="store_true", help="no progress and no summary on the terminal"
+        "--quiet",
+        action="store_true",
+        help="no progress and no summary on the terminal: only notes and errors",
     )
 
 

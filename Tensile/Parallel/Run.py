@@ -24,10 +24,12 @@ from typing import Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 
 from . import __version__
 from .CommandLine import givesHostOption, globalParametersOption
+from .ConfigSteps import configSteps
 from .CrossCheck import crossCheck
 from .DeviceConfigs import writeDeviceConfigs
 from .DeviceList import Selection, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
+from .Display import makeDisplay
 from .Doctor import Visit, exitStatus, report, visit
 from .Errors import InputError, TensileParallelError, describeError
 from .Files import isProgram, replaceFile, replaceJson
@@ -40,6 +42,7 @@ from .History import (
     setAsideUnfinished,
 )
 from .Host import (
+    CLASSIC,
     TENSILELITE_2026,
     UNKNOWN,
     Host,
@@ -83,15 +86,16 @@ from .RunConfig import (
 )
 from .RunLog import logInto, sayNotes
 from .SerialRun import becomeSerial
+from .Status import KERNELS, LOCK_FILE, OUTPUTS_FOLDER, RunStatus, showStatus
 from .StepFolder import JOURNAL, changedInputs, keepAside
 from .Terminal import openStreams, tell
 
 LOG_FILE = "tensile_parallel.log"
 MERGED_FOLDER = "merged_output"
-OUTPUTS_FOLDER = "outputs"
 SETTINGS_FILE = "run.json"
 LAUNCHER_FILE = "client"
-LOCK_FILE = ".lock"
+# How often an output folder that is held is tried: a look at it (--status) takes microseconds.
+LOCK_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         settings = parseRunArguments(sys.argv[1:] if argv is None else argv)
         if settings.version:
             return printVersions(settings)
+        if settings.status:
+            return showStatus(settings.status, settings.json, tell)
         _refuseMisspelt(settings)
         if settings.plan:
             return seePlan(settings)
@@ -346,6 +352,15 @@ def _runParallel(
                 *sayNotes(_heldDevices(settings, selection, places)),
             ]
             runInfo = _writeSettings(settings, host, selection, places, client, history)
+            steps = configSteps(config, host.generation == CLASSIC)
+            status = RunStatus(
+                places.out,
+                runInfo["run"],
+                started,
+                steps,
+                [device.ordinal for device in selection.devices],
+                settings.emulate > 0,
+            )
             redo = _begin(settings, config, places, history, runInfo["run"], bool(changed))
             _writeLauncher(places)
             logger.info("TensileParallel %s: %s", __version__, shlex.join(settings.argv))
@@ -361,19 +376,42 @@ def _runParallel(
                 logger.info("%s", describeDevice(device))
             if not settings.quiet:
                 _announce(settings, host, selection, places)
-            end = runHost(
-                _command(settings, host, config, places, client, redo, telling, clock),
-                _environment(settings),
-                log,
-                echoAll=settings.verbose,
-                echoMarked=not settings.quiet,
-                passFds=[lock.fileno()],
-            )
-            return _conclude(
-                settings, host, selection, notes, places, runInfo, history, started, end
-            )
+            command = _command(settings, host, config, places, client, redo, telling, clock)
+            with status:
+                end = _runWatched(settings, command, log, lock, status)
+                exitStatus = _conclude(
+                    settings, host, selection, notes, places, runInfo, history, started, end
+                )
+                status.end(endState(end), exitStatus)
+            return exitStatus
         finally:
             logInto(None)
+
+
+def _runWatched(
+    settings: RunSettings,
+    command: Sequence[str],
+    log: BinaryIO,
+    lock: BinaryIO,
+    status: RunStatus,
+) -> HostEnd:
+    """Runs the host while status.json and what is shown are kept current."""
+    logger = logging.getLogger("TensileParallel")
+    display = makeDisplay(settings.quiet, lambda text: logger.warning("%s", text))
+    status.setState(KERNELS)
+    try:
+        return runHost(
+            command,
+            _environment(settings),
+            log,
+            echoAll=settings.verbose,
+            echoMarked=not settings.quiet,
+            passFds=[lock.fileno()],
+            show=display.write,
+            onTick=lambda: display.show(status.tick()),
+        )
+    finally:
+        display.close()
 
 
 def _heldDevices(settings: RunSettings, selection: Selection, places: Places) -> List[str]:
@@ -465,15 +503,17 @@ def _begin(
 def _lockedOutputs(places: Places) -> BinaryIO:
     """The lock on an output folder, held by this process and by the host until it is gone."""
     lock = open(os.path.join(places.outputs, LOCK_FILE), "ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise InputError(
-            "another TensileParallel is running in %s: wait for it, or choose another output "
-            "folder" % places.out
-        ) from None
-    return lock
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except OSError:
+            time.sleep(0.02)
+    lock.close()
+    raise InputError(
+        "another TensileParallel is running in %s: wait for it, or choose another output "
+        "folder" % places.out
+    )
 
 
 def _writeSettings(
@@ -608,7 +648,7 @@ def _conclude(
         command=("TensileParallel",) + settings.argv,
         started=started,
         ended=time.time(),
-        state="stopped" if end.signal else "failed" if end.status else "finished",
+        state=endState(end),
         exitStatus=status,
         hostStatus=end.status,
         emulated=settings.emulate > 0,
@@ -647,6 +687,11 @@ def _conclude(
                 tell("  | %s" % line, sys.stderr)
         tell("TensileParallel: error: %s" % message, sys.stderr)
     return status
+
+
+def endState(end: HostEnd) -> str:
+    """How a run ended, in one word, as the summary and status.json have it."""
+    return "stopped" if end.signal else "failed" if end.status else "finished"
 
 
 def _verdict(

@@ -266,6 +266,19 @@ class Schedule:
         """What is neither done, running nor given up."""
         return self._free + [r.rectangle for r in self._retries if not r.retiming]
 
+    @property
+    def waiting(self) -> List[Tuple[Rectangle, Optional[int]]]:
+        """What waits for a device, re-timings too; with the one that it waits for, if it is one."""
+        others = set(self.devices)
+        own = [retry.onlyDevice if retry.onlyDevice in others else None for retry in self._retries]
+        free: List[Tuple[Rectangle, Optional[int]]] = [(area, None) for area in self._free]
+        return free + [(retry.rectangle, device) for retry, device in zip(self._retries, own)]
+
+    @property
+    def keepsWhole(self) -> bool:
+        """Whether the solutions of a problem stay on one device."""
+        return self._keepWhole
+
     def stop(self) -> None:
         """Hands out nothing more; what runs may still finish."""
         self._stopped = True

@@ -182,7 +182,7 @@ def testBadCommandLinesAreInputErrors(line):
     assert error.value.exitStatus == 2
 
 
-@pytest.mark.parametrize("option", ["--status", "--report"])
+@pytest.mark.parametrize("option", ["--report"])
 def testOptionsOfLaterVersionsAreNotHandedOn(option):
     """They would be an unknown option of the host after minutes."""
     with pytest.raises(InputError, match="not available"):

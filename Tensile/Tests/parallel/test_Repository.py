@@ -32,10 +32,11 @@ ROOT_FILES = (
 ORDER = """
     __main__ Run SerialRun PlanText Plan PlanStep EarlierRun ExpectedIni ForkedSolutions
     RunConfig RunLog ParallelClient
-    History StepReport StepFolder HangLimit Step Loop Worker Guard
+    History StepReport StepFolder HangLimit Progress Step Loop Worker Guard
     HostRun Doctor Toolchain HostArchitecture HostClock Host Report
+    Status Display StatusText
     DeviceConfigs ConfigSteps ParseArguments CommandLine DeviceList
-    Contest Baseline Schedule Cost WarmUp
+    Remaining Contest Baseline Schedule Cost WarmUp
     Outcomes BestSolution LibraryUpdate
     ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput UnitLogs
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
