@@ -107,11 +107,11 @@ def findHost(
     )
     for folder, source in named:
         if folder:
-            tree = _treeWithin(folder)
+            tree = treeWithin(folder)
             if tree is None:
                 raise InputError(
                     "%s %s is not a Tensile tree: there is no Tensile/bin/Tensile in it, nor in "
-                    "tensilelite/ below it" % (source, folder)
+                    "tensilelite/ or projects/hipblaslt/tensilelite/ below it" % (source, folder)
                 )
             return _describe(tree, source)
     if _isTree(ourRoot()):
@@ -143,12 +143,7 @@ def hostCommand(host: Host, bootstrapOptions: Sequence[str], arguments: Sequence
 
 def refusesUnknownParameters(host: Host) -> bool:
     """Whether the host ends at a global parameter that it does not know (newer 2026 trees)."""
-    path = os.path.join(host.tree, "Tensile", "Common", "GlobalParameters.py")
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return "raise ConfigTypeError" in stream.read()
-    except OSError:
-        return False
+    return "raise ConfigTypeError" in host.module("Common", "GlobalParameters.py")
 
 
 def serialCommand(
@@ -181,7 +176,7 @@ def unsafeInShell(path: str) -> Optional[str]:
     return None if found is None else found.group()
 
 
-def _treeWithin(folder: str) -> Optional[str]:
+def treeWithin(folder: str) -> Optional[str]:
     """The tree that a user means by a folder: it, one below it, or the package itself."""
     folder = os.path.abspath(os.path.expanduser(folder))
     candidates = [os.path.normpath(os.path.join(folder, inside)) for inside in _INSIDE]

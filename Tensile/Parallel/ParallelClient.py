@@ -42,7 +42,7 @@ from .Locks import (
 )
 from .Loop import Loop, LoopResult, Lost
 from .Neighbours import busyNotes
-from .Outcomes import examine
+from .Outcomes import examine, refusalOf
 from .ParseArguments import ClientSettings
 from .Platform import System
 from .QuietMachine import numaNotes, surroundings
@@ -217,6 +217,7 @@ class StepRun:
         self._pieces: List[Piece] = [piece for piece, _ in there]
         self._earlier = there
         self._written = False
+        self._refusal = ""
         self._wholeResult: Optional[UnitResult] = None
         self._lost = [lostFrom(record) for record in folder.lost]
         self._pairsDone = 0 if step.whole else self._measuredPairs()
@@ -426,7 +427,10 @@ class StepRun:
         )
 
     def _endsStep(self, result: UnitResult) -> bool:
-        """exit-on-error: the first validation failure ends everything."""
+        """exit-on-error: the first validation failure ends everything; so does a refusal."""
+        self._refusal = self._refusal or refusalOf(result)
+        if self._refusal:
+            return True
         wrong = result.validationFailures and not result.outcome.unit.baseline
         return bool(wrong) and self._step.config.flag("exit-on-error")
 
@@ -438,8 +442,11 @@ class StepRun:
         missing += sum(area.pairs for area in result.leftOver)
         join = None
         status = self._exitStatus(result)
+        if self._refusal:
+            status = 2
+            _say("the client refuses its options: %s" % self._refusal)
         if not self._pieces:
-            status = 1
+            status = status or 1
             last = result.lost[-1].message if result.lost else "no device could be used"
             _say("nothing at all could be measured (%s): no results file is written" % last)
         elif self._mayReplaceResults(missing):

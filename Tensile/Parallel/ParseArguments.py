@@ -287,6 +287,9 @@ def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
         meant = _didYouMean(name, clientOptions())
         if meant and not isKnownOption(longName(name.lstrip("-"))):
             raise InputError(meant)
+    for word in theirs:
+        if word.option and not word.values and word.option.lstrip("-") not in SWITCHES:
+            raise InputError("the client's option %s needs a value" % word.option)
     settings = ClientSettings(
         configFiles=tuple(
             value for word in theirs if word.option == "--config-file" for value in word.values

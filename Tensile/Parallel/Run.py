@@ -149,7 +149,7 @@ def printVersions(settings: RunSettings) -> int:
     try:
         host = findHost(os.environ, settings.tensileRoot)
     except InputError as error:
-        if settings.tensileRoot:
+        if settings.tensileRoot or os.environ.get("TENSILE_ROOT"):
             raise
         tell("no host: %s" % error)
         return 0
@@ -184,6 +184,8 @@ def seeDoctor(settings: RunSettings) -> int:
             strict=settings.strict,
             noWait=settings.noWait,
             pinClocks=bool(globalParameter(settings, config, "PinClocks")),
+            settings=settings,
+            config=config if settings.configs else None,
         ),
     )
     for line in report(findings, sys.stdout.encoding):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from .Errors import InputError
 
@@ -261,7 +261,7 @@ _STRUCTURE = re.compile(
 )
 
 
-def _structure(text: str) -> Iterator[Solution]:
+def _structure(text: str) -> Iterator[Tuple[int, str]]:
     """Brackets and commas of a flow text that are not inside quotes."""
     for match in _STRUCTURE.finditer(text):
         if match.group()[0] not in "'\"":
