@@ -87,6 +87,7 @@ RUN_OPTIONS: Dict[str, int] = {
     "--no-wait": 0,
     "--no-warm-up": 0,
     "--quiet": 0,
+    "--report": 1,
     "--strict": 0,
     "--tensile-root": 1,
     "--version": 0,
@@ -116,7 +117,6 @@ CLIENT_OPTIONS: Dict[str, int] = {
 # Planned, and not to be mistaken for an option of the host meanwhile.
 NOT_YET: Dict[str, int] = {
     "--plan": 0,
-    "--report": 1,
     "--status": 1,
 }
 
@@ -174,6 +174,7 @@ class RunSettings:
         hangLimit: --hang-limit in seconds; None to derive it.
         baseline: "auto" or "off".
         maxFrequency: --max-frequency in MHz; None where it was not given.
+        report: the output folder that --report names; None where it was not given.
         argv: the command line as it was.
     """
 
@@ -202,6 +203,7 @@ class RunSettings:
     quiet: bool = False
     version: bool = False
     doctor: bool = False
+    report: Optional[str] = None
     argv: Tuple[str, ...] = ()
 
     def parameter(self, name: str) -> Optional[str]:
@@ -291,6 +293,11 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
     ours = _ourParser(RUN_USAGE, RUN_EXAMPLES, _addRunOptions).parse(words)
     if ours.version:
         return RunSettings(version=True, tensileRoot=ours.tensile_root, argv=tuple(argv))
+    if ours.report is not None:
+        others = [word.tokens[0] for word in words if not word.ours]
+        if others:
+            raise InputError("--report OUT stands alone; it has no use for %s" % others[0])
+        return RunSettings(report=ours.report, argv=tuple(argv))
     words = _settlePositionals(words)
     positionals = [word.values[0] for word in words if not word.option]
     if ours.doctor and len(positionals) < 2:
@@ -714,6 +721,13 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="say whether a run could start here, and what to do about it; with CONFIG, for its "
         "DeviceList. Starts nothing; exit status 1 if a run could not start",
+    )
+    group = parser.add_argument_group("after a run")
+    group.add_argument(
+        "--report",
+        metavar="OUT",
+        help="make OUT/report.html, one page on the run in OUT, also of one that goes on or was "
+        "interrupted. Starts nothing",
     )
     group = parser.add_argument_group("the run")
     group.add_argument(

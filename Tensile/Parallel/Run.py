@@ -50,6 +50,7 @@ from .Host import (
 from .HostArchitecture import Telling, tellArchitecture
 from .HostClock import clockFor
 from .HostRun import HostEnd, runHost
+from .HtmlReport import makePage
 from .Locks import LOCKS_FOLDER, lookAtLocks, useAbsoluteLockFolder
 from .Neighbours import busyNotes
 from .ParseArguments import (
@@ -61,15 +62,7 @@ from .ParseArguments import (
 )
 from .Platform import System
 from .QuietMachine import numaNotes
-from .Report import (
-    RunRecord,
-    lostDevices,
-    lostPairs,
-    readSteps,
-    textSummary,
-    untriedPairs,
-    writeReports,
-)
+from .Report import writeReports
 from .RunConfig import (
     configNotes,
     globalParameter,
@@ -80,9 +73,11 @@ from .RunConfig import (
     whyNoList,
 )
 from .RunLog import logInto, sayNotes
+from .RunRecord import RunRecord, lostDevices, lostPairs, readSteps, untriedPairs
 from .SerialRun import becomeSerial
 from .StepFolder import JOURNAL, changedInputs, keepAside
 from .Terminal import openStreams, tell
+from .TextSummary import textSummary
 
 LOG_FILE = "tensile_parallel.log"
 MERGED_FOLDER = "merged_output"
@@ -115,6 +110,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         settings = parseRunArguments(sys.argv[1:] if argv is None else argv)
         if settings.version:
             return printVersions(settings)
+        if settings.report is not None:
+            return makePage(settings.report)
         return seeDoctor(settings) if settings.doctor else run(settings)
     except TensileParallelError as error:
         tell("TensileParallel: error: %s" % error, sys.stderr)
@@ -454,6 +451,8 @@ def _writeSettings(
     runInfo = {
         "version": SETTINGS_VERSION,
         "run": str(uuid.uuid4()),
+        "command": ["TensileParallel", *settings.argv],
+        "started": time.time(),
         "client": client,
         "emulate": settings.emulate,
         "devices": [asdict(device) for device in selection.devices],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -148,6 +149,7 @@ class StepReport:
             {
                 "unit": unit.number,
                 "device": outcome.device,
+                "size": self._step.config.describeProblem(unit.firstProblem),
                 "problems": [unit.firstProblem, unit.problemCount],
                 "solutions": [unit.firstSolution, unit.solutionCount],
                 "attempt": unit.attempt,
@@ -155,6 +157,7 @@ class StepReport:
                 "baseline": unit.baseline,
                 "shortened": result.shortened,
                 "warmUp": result.warmUp and round(result.warmUp.seconds, 3),
+                "startSeconds": result.startSeconds and round(result.startSeconds, 3),
                 "kind": outcome.kind,
                 "exit": outcome.exitStatus,
                 "message": outcome.message,
@@ -201,6 +204,7 @@ class StepReport:
         self._data["file"] = file
         for lost in loop.lost:
             self._lose(lost)
+        self._data["workers"] = [asdict(start) for start in loop.workerStarts]
         self._data["notes"] += loop.notes
         self._data["devicesLost"] = list(loop.devicesLost)
         self._data["leftOver"] = sum(area.pairs for area in loop.leftOver)

@@ -30,9 +30,10 @@ ROOT_FILES = (
 
 # A module imports only from those after it. docs/design.md has a line for each.
 ORDER = """
-    __main__ Run SerialRun RunConfig RunLog ParallelClient
-    History StepReport StepFolder HangLimit Step Loop Worker Guard
-    HostRun Doctor Toolchain HostArchitecture HostClock Host Report
+    __main__ Run SerialRun RunConfig RunLog HtmlReport ReportData Picture HtmlParts Winners
+    ParallelClient History StepReport StepFolder HangLimit Step Loop Worker Guard
+    HostRun Doctor Toolchain HostArchitecture HostClock Host
+    Report Timeline TextSummary RunRecord
     DeviceConfigs ConfigSteps ParseArguments DeviceList
     Contest Baseline Schedule Cost WarmUp
     Outcomes BestSolution LibraryUpdate
