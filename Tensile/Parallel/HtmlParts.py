@@ -167,8 +167,9 @@ def _kind(column: Column) -> str:
 def _html(cell: Cell) -> str:
     if isinstance(cell, Raw):
         return cell.html
-    # An element of its own, so that a card lays it out beside its label as a whole.
-    return "<span>%s</span>" % escaped(cell) if cell != "" else ""
+    # An element of its own, so that a card lays it out beside its label as a whole. Names of steps
+    # are broken at their slash where that is enough.
+    return "<span>%s</span>" % escaped(cell).replace("/", "/<wbr>") if cell != "" else ""
 
 
 def section(title: str, *parts: str) -> str:

@@ -45,7 +45,8 @@ from .Winners import Winner, readWinners
 
 PAGE_FILE = "report.html"
 # Longer lists are cut, and the page says by how much.
-MAX_WINNERS = 1000
+MAX_WINNERS = 500
+LEAST_WINNERS = 10  # of a step
 MAX_FAILURES = 50
 MAX_STEPS = 200
 MAX_NOTES = 100
@@ -304,14 +305,16 @@ def _steps(data: RunData) -> str:
 
 def _winners(data: RunData) -> str:
     parts: List[str] = []
-    left = MAX_WINNERS
-    for step in data.steps:
-        found = readWinners(step, data.record.merged, left)
+    shown = 0
+    # Of each step some: a run of many steps would else show the first one's alone.
+    share = max(LEAST_WINNERS, MAX_WINNERS // max(1, len(data.steps)))
+    for step in data.steps[:MAX_STEPS]:
+        found = readWinners(step, data.record.merged, share)
         heading = "<h3>%s</h3>" % escaped(stepName(step))
         if found is None:
             parts += [heading, paragraph("This step has no results file yet.", "quiet")]
             continue
-        left -= len(found.winners)
+        shown += len(found.winners)
         columns = [Column("size", "k"), Column("GFlops per CU" if found.perCu else "GFlops", "n")]
         columns += [Column("device", "n"), Column("fastest solution", "name rest")]
         names = [winner.solution for winner in found.winners if winner.solution]
@@ -320,7 +323,7 @@ def _winners(data: RunData) -> str:
         parts.append(heading)
         parts.append(table(columns, rows) if rows else "")
         parts.append(_leftOut(found.leftOut, "sizes: see %s" % found.path))
-    hint = "Names are shortened; pointing at one shows it in full." if left < MAX_WINNERS else ""
+    hint = "Names are shortened; pointing at one shows it in full." if shown else ""
     return section("The fastest solution of each size", paragraph(hint, "quiet"), *parts)
 
 

@@ -29,7 +29,7 @@ from Tensile.Parallel.Winners import readWinners
 
 pytestmark = pytest.mark.unit
 
-VOID = {"meta", "br", "img", "hr", "input", "link"}
+VOID = {"meta", "br", "wbr", "img", "hr", "input", "link"}
 EVIL = '<script>alert("x")</script> & "quoted"\n\x1b[31mred\x00 ñ\udcff'
 
 
