@@ -149,7 +149,7 @@ class StepReport:
             {
                 "unit": unit.number,
                 "device": outcome.device,
-                "size": self._step.config.describeProblem(unit.firstProblem),
+                "size": self._sizeOf(unit.firstProblem),
                 "problems": [unit.firstProblem, unit.problemCount],
                 "solutions": [unit.firstSolution, unit.solutionCount],
                 "attempt": unit.attempt,
@@ -254,6 +254,11 @@ class StepReport:
             "busySeconds": round(self._busy.get(ordinal, 0.0), 3),
         }
 
+    def _sizeOf(self, problem: int) -> str:
+        """A problem in words; empty in a step without any, which its client is to judge."""
+        config = self._step.config
+        return config.describeProblem(problem) if problem < config.problemCount else ""
+
     def _listFailure(
         self,
         kind: str,
@@ -272,7 +277,7 @@ class StepReport:
                 "kind": kind,
                 "device": device,
                 "problem": problem,
-                "size": self._step.config.describeProblem(problem),
+                "size": self._sizeOf(problem),
                 "solution": names[solution] if solution < len(names) else "",
                 "pairs": pairs,
                 "message": message,
