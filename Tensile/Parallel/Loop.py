@@ -111,6 +111,23 @@ class Lost:
 
 
 @dataclass
+class WorkerStart:
+    """What a device waited before it could measure.
+
+    Attributes:
+        device: its ordinal.
+        begun: when its worker was started, seconds since the epoch.
+        ready: when that had the device; None where it never came to that.
+        lockSeconds: how long it waited for the device's lock.
+    """
+
+    device: int
+    begun: float
+    ready: Optional[float] = None
+    lockSeconds: float = 0.0
+
+
+@dataclass
 class LoopResult:
     """What a step's loop has to say when it ends.
 
@@ -121,6 +138,7 @@ class LoopResult:
         notes: what happened to workers and devices, a line each.
         devicesLost: devices that were set aside.
         neverReady: devices whose workers were not ready, or not again, when the work was done.
+        workerStarts: every start of a worker, in order.
     """
 
     results: List[UnitResult] = field(default_factory=list)
@@ -129,6 +147,7 @@ class LoopResult:
     notes: List[str] = field(default_factory=list)
     devicesLost: List[int] = field(default_factory=list)
     neverReady: List[int] = field(default_factory=list)
+    workerStarts: List[WorkerStart] = field(default_factory=list)
 
 
 class Loop:
@@ -230,6 +249,7 @@ class Loop:
             self._setAside(device, "its worker died %d times" % worker.starts)
             return
         self._begun[device] = time.monotonic()
+        self.result.workerStarts.append(WorkerStart(device, time.time()))
         self._schedule.setAway(device, True)
         self._observer.changed(device, STARTING)
         try:
@@ -288,11 +308,17 @@ class Loop:
     def _finish(self, future: "Future", device: int) -> None:
         error = future.exception()
         if device not in self._jobs:
+            if error is None:
+                self._noteStart(device, future.result().lockSeconds)
             self._finishStart(device, error, "" if error else future.result().note)
         elif error is not None:
             self._workerDied(device, error)
         else:
             self._account(device, future.result())
+
+    def _noteStart(self, device: int, lockSeconds: float) -> None:
+        start = [each for each in self.result.workerStarts if each.device == device][-1]
+        start.ready, start.lockSeconds = time.time(), round(lockSeconds, 3)
 
     def _finishStart(self, device: int, error: Optional[BaseException], note: str) -> None:
         if error is None:

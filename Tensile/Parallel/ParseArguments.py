@@ -39,11 +39,6 @@ from .Types import Device
 
 SETTINGS_VERSION = 1
 
-# Planned, and not to be mistaken for an option of the host meanwhile.
-NOT_YET: Dict[str, int] = {
-    "--report": 1,
-}
-
 RUN_USAGE = "TensileParallel CONFIG [SIZES] OUT [options] [Tensile's own]"
 CLIENT_USAGE = "TensileParallelClient --config-file INI [options] [tensile_client's own]"
 
@@ -118,8 +113,9 @@ class RunSettings:
         baseline: "auto" or "off".
         maxFrequency: --max-frequency in MHz; None where it was not given.
         unknownOptions: options that neither we know nor any host that we know.
-        status: the output folder of --status; empty where it was not given.
+        status: the output folder of --status; None where it was not given.
         json: --json was given.
+        report: the output folder that --report names; None where it was not given.
         argv: the command line as it was.
     """
 
@@ -150,8 +146,9 @@ class RunSettings:
     doctor: bool = False
     unknownOptions: Tuple[str, ...] = ()
     plan: bool = False
-    status: str = ""
+    status: Optional[str] = None
     json: bool = False
+    report: Optional[str] = None
     argv: Tuple[str, ...] = ()
 
     def parameter(self, name: str) -> Optional[str]:
@@ -223,16 +220,14 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         InputError: an option of ours is malformed, or CONFIG or OUT is missing.
         SystemExit: after --help.
     """
-    words = splitWords(argv, {**runOptions(), **NOT_YET}, HOST_OPTIONS)
-    for word in words:
-        if word.option in NOT_YET:
-            raise InputError("%s is not available in this version of TensileParallel" % word.option)
+    words = splitWords(argv, runOptions(), HOST_OPTIONS)
     ours = runParser().parse(words)
     if ours.version:
         return RunSettings(version=True, tensileRoot=ours.tensile_root, argv=tuple(argv))
     _refuseTogether(ours)
-    if ours.status is not None:
-        return _statusSettings(ours, words, argv)
+    for option, value in (("--status", ours.status), ("--report", ours.report)):
+        if value is not None:
+            return _lookSettings(option, value, ours, words, argv)
     words = settlePositionals(words)
     positionals = [word.values[0] for word in words if not word.option]
     if (ours.doctor or ours.plan and positionals) and len(positionals) < 2:
@@ -288,20 +283,24 @@ def _refuseTogether(ours: argparse.Namespace) -> None:
         raise InputError("--json is how --plan and --status answer: give one of them too")
 
 
-def _statusSettings(
-    ours: argparse.Namespace, words: Sequence[Word], argv: Sequence[str]
+def _lookSettings(
+    option: str,
+    folder: str,
+    ours: argparse.Namespace,
+    words: Sequence[Word],
+    argv: Sequence[str],
 ) -> RunSettings:
-    """--status OUT stands alone: what else would be meant for a run would be in vain.
+    """--status OUT and --report OUT stand alone: what is meant for a run would be in vain.
 
     Raises:
         InputError: there is something else.
     """
-    others = [word.tokens[0] for word in words if word.option not in ("--status", "--json")]
+    others = [word.tokens[0] for word in words if word.option not in (option, "--json", "--quiet")]
     if others:
-        raise InputError("--status looks at a run and starts none: leave out %s" % others[0])
-    if not ours.status:
-        raise InputError("--status needs the output folder of a run")
-    return RunSettings(status=ours.status, json=ours.json, argv=tuple(argv))
+        raise InputError("%s looks at a run and starts none: leave out %s" % (option, others[0]))
+    if not folder:
+        raise InputError("%s needs the output folder of a run" % option)
+    return RunSettings(status=ours.status, report=ours.report, json=ours.json, argv=tuple(argv))
 
 
 def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
@@ -608,18 +607,25 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--plan",
         action="store_true",
-        help="say what a run of CONFIG would measure, how long that may take, and what each device "
-        "begins with; with OUT, what an earlier run there knows. Starts nothing, needs no GPU",
+        help="say what a run would measure, about how long it takes and what each device begins "
+        "with. Starts nothing, needs no GPU; with OUT it uses what an earlier run knows",
     )
     group = parser.add_argument_group("during a run")
     group.add_argument(
         "--status",
         metavar="OUT",
-        help="show how the run in OUT is, from any shell, and stop. Exit status 0 while it runs "
-        "and if it ended well, 1 if it failed, was stopped or died, 2 if there is none",
+        help="show how the run in OUT is, from any shell. Exit status 0: it runs or ended well; "
+        "1: it failed, was stopped or died; 2: there is none",
     )
     group = parser.add_argument_group("what the two print")
     group.add_argument("--json", action="store_true", help="with --plan and --status: as JSON")
+    group = parser.add_argument_group("after a run")
+    group.add_argument(
+        "--report",
+        metavar="OUT",
+        help="make OUT/report.html, one page on the run in OUT, also of one that goes on or was "
+        "interrupted. Starts nothing",
+    )
     group = parser.add_argument_group("the run")
     group.add_argument(
         "--strict",

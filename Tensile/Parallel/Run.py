@@ -54,6 +54,7 @@ from .Host import (
 from .HostArchitecture import Telling, tellArchitecture
 from .HostClock import clockFor
 from .HostRun import HostEnd, runHost
+from .HtmlReport import makePage
 from .Locks import LOCKS_FOLDER, lookAtLocks, useAbsolutePaths
 from .Neighbours import busyNotes
 from .ParseArguments import (
@@ -66,15 +67,7 @@ from .Plan import makePlan
 from .PlanText import planJson, planText
 from .Platform import System
 from .QuietMachine import numaNotes
-from .Report import (
-    RunRecord,
-    lostDevices,
-    lostPairs,
-    readSteps,
-    textSummary,
-    untriedPairs,
-    writeReports,
-)
+from .Report import writeReports
 from .RunConfig import (
     configNotes,
     globalParameter,
@@ -85,10 +78,12 @@ from .RunConfig import (
     whyNoList,
 )
 from .RunLog import logInto, sayNotes
+from .RunRecord import RunRecord, lostDevices, lostPairs, readSteps, untriedPairs
 from .SerialRun import becomeSerial
 from .Status import KERNELS, LOCK_FILE, OUTPUTS_FOLDER, RunStatus, showStatus
 from .StepFolder import JOURNAL, changedInputs, keepAside
 from .Terminal import openStreams, tell
+from .TextSummary import textSummary
 
 LOG_FILE = "tensile_parallel.log"
 MERGED_FOLDER = "merged_output"
@@ -121,8 +116,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         settings = parseRunArguments(sys.argv[1:] if argv is None else argv)
         if settings.version:
             return printVersions(settings)
-        if settings.status:
+        if settings.status is not None:
             return showStatus(settings.status, settings.json, tell)
+        if settings.report is not None:
+            return makePage(settings.report)
         _refuseMisspelt(settings)
         if settings.plan:
             return seePlan(settings)
@@ -528,6 +525,8 @@ def _writeSettings(
     runInfo = {
         "version": SETTINGS_VERSION,
         "run": str(uuid.uuid4()),
+        "command": ["TensileParallel", *settings.argv],
+        "started": time.time(),
         "client": client,
         "emulate": settings.emulate,
         "devices": [asdict(device) for device in selection.devices],

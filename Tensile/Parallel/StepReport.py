@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -150,6 +151,7 @@ class StepReport:
             {
                 "unit": unit.number,
                 "device": outcome.device,
+                "size": self._sizeOf(unit.firstProblem),
                 "problems": [unit.firstProblem, unit.problemCount],
                 "solutions": [unit.firstSolution, unit.solutionCount],
                 "attempt": unit.attempt,
@@ -157,6 +159,7 @@ class StepReport:
                 "baseline": unit.baseline,
                 "shortened": result.shortened,
                 "warmUp": result.warmUp and round(result.warmUp.seconds, 3),
+                "startSeconds": result.startSeconds and round(result.startSeconds, 3),
                 "kind": outcome.kind,
                 "exit": outcome.exitStatus,
                 "message": outcome.message,
@@ -203,6 +206,7 @@ class StepReport:
         self._data["file"] = file
         for lost in loop.lost:
             self._lose(lost)
+        self._data["workers"] = [asdict(start) for start in loop.workerStarts]
         self._data["notes"] += loop.notes
         self._data["devicesLost"] = list(loop.devicesLost)
         self._data["leftOver"] = sum(area.pairs for area in loop.leftOver)
@@ -263,6 +267,11 @@ class StepReport:
             "busySeconds": round(self._busy.get(ordinal, 0.0), 3),
         }
 
+    def _sizeOf(self, problem: int) -> str:
+        """A problem in words; empty in a step without any, which its client is to judge."""
+        config = self._step.config
+        return config.describeProblem(problem) if problem < config.problemCount else ""
+
     def _listFailure(
         self,
         kind: str,
@@ -281,7 +290,7 @@ class StepReport:
                 "kind": kind,
                 "device": device,
                 "problem": problem,
-                "size": self._step.config.describeProblem(problem),
+                "size": self._sizeOf(problem),
                 "solution": names[solution] if solution < len(names) else "",
                 "pairs": pairs,
                 "message": message,

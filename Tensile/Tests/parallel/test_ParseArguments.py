@@ -182,11 +182,14 @@ def testBadCommandLinesAreInputErrors(line):
     assert error.value.exitStatus == 2
 
 
-@pytest.mark.parametrize("option", ["--report"])
-def testOptionsOfLaterVersionsAreNotHandedOn(option):
-    """They would be an unknown option of the host after minutes."""
-    with pytest.raises(InputError, match="not available"):
-        parseRunArguments(["c.yaml", "out", option])
+def testReportNamesAFolderAndStandsAlone():
+    """It needs no config; what else is on the line would be ignored, so it is refused."""
+    for line in (["--report", "out"], ["--report=out"], ["--report", "out", "--quiet"]):
+        assert parseRunArguments(line).report == "out"
+    assert parseRunArguments(["c.yaml", "out"]).report is None
+    for line in (["c.yaml", "--report", "out"], ["--report", "a", "b"], ["--report"]):
+        with pytest.raises(InputError, match="--report"):
+            parseRunArguments(line)
 
 
 @pytest.mark.parametrize("parse", [parseRunArguments, parseClientArguments])

@@ -31,9 +31,10 @@ ROOT_FILES = (
 # A module imports only from those after it. docs/design.md has a line for each.
 ORDER = """
     __main__ Run SerialRun PlanText Plan PlanStep EarlierRun ExpectedIni ForkedSolutions
-    RunConfig RunLog ParallelClient
+    RunConfig RunLog HtmlReport ReportData Picture HtmlParts Winners ParallelClient
     History StepReport StepFolder HangLimit Progress Step Loop Worker Guard
-    HostRun Doctor Toolchain HostArchitecture HostClock Host Report
+    HostRun Doctor Toolchain HostArchitecture HostClock Host
+    Report Timeline TextSummary RunRecord
     Status Display StatusText
     DeviceConfigs ConfigSteps ParseArguments CommandLine DeviceList
     Remaining Contest Baseline Schedule Cost WarmUp
