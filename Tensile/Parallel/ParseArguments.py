@@ -607,8 +607,8 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--plan",
         action="store_true",
-        help="say what a run would measure, about how long it takes and what each device begins "
-        "with. Starts nothing, needs no GPU; with OUT it uses what an earlier run knows",
+        help="say what a run would measure, how long, and with what each device begins. Starts "
+        "nothing, needs no GPU; with OUT it uses what an earlier run knows",
     )
     group = parser.add_argument_group("during a run")
     group.add_argument(

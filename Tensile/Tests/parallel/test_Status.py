@@ -266,7 +266,7 @@ def test_wordsForPeople(run):
 def test_aRealRunFromAnotherShell(tmp_path, smallConfig, runScript):
     """Seen while it runs, after it was killed, and after the same command has ended it."""
     settings = tmp_path / "emulator.json"
-    settings.write_text(json.dumps({"pairSeconds": {"512,128,1,64": 1.5, "default": 0.01}}))
+    settings.write_text(json.dumps({"pairSeconds": {"512,128,1,64": 6.0, "default": 0.01}}))
     out = tmp_path / "out"
     command = [sys.executable, str(ROOT / "Tensile" / "bin" / "TensileParallel"), str(smallConfig)]
     command += [str(out), "--emulate", "2", "--tensile-root", str(HOST / "tensilelite")]
