@@ -322,6 +322,7 @@ class StepRun:
             tellProgress,
             lost=sum(area.rectangle.pairs for area in self._lost),
             holderOf=lambda device: lockHolder(devices[device], lockFolder),
+            contenders=self._contests.expected,
         )
 
     def _pairsMeasured(self) -> int:

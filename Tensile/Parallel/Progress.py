@@ -37,7 +37,6 @@ HOLDER_SECONDS = 15.0
 
 RUNNING = "running"
 WAITING = "waiting"
-_READY = (RUNNING, IDLE)
 # What ends a step, over what it took to start a worker: the workers are ended, and that is most.
 END_SHARE = 0.5
 LONGEST_END = 5.0
@@ -86,6 +85,7 @@ class StepProgress(Observer):
         lost: int = 0,
         holderOf: Callable[[int], str] = lambda device: "",
         now: Callable[[], float] = time.time,
+        contenders: Callable[[int], float] = lambda problem: 1.0,
     ) -> None:
         """Begins a step.
 
@@ -100,12 +100,13 @@ class StepProgress(Observer):
             lost: pairs that could not be measured in earlier runs.
             holderOf: who holds a device's lock; empty where nobody does.
             now: the clock, in seconds since the epoch.
+            contenders: how many cells of a problem that is split will be timed again.
         """
         self._step = step
-        self._remaining = Remaining(schedule, cost)
+        self._remaining = Remaining(schedule, cost, contenders)
         self._cost = cost
         self._ends: Deque[float] = deque(maxlen=ENDS_KEPT)
-        self._spent = 0.0
+        self._beside = 0.0  # seconds of units that their clients did not take
         self._startSeconds = 0.0
         self._pairsDone = pairsDone
         self._tell = tell
@@ -145,8 +146,10 @@ class StepProgress(Observer):
 
     def ended(self, device: int, result: UnitResult, lost: int) -> None:
         """A unit has ended."""
-        view = self._devices[device]
-        view.state, view.since, view.job = IDLE, self._now(), None
+        view, now = self._devices[device], self._now()
+        warmUp = result.warmUp.seconds if result.warmUp is not None else 0.0
+        self._beside += max(0.0, now - view.since - result.outcome.seconds - warmUp)
+        view.state, view.since, view.job = IDLE, now, None
         failed = result.outcome.kind != MEASURED
         view.units += 1
         view.failures += failed
@@ -164,12 +167,9 @@ class StepProgress(Observer):
         now = self._now()
         if 0 <= now - self._told < TELL_SECONDS:
             return
-        seconds = now - self._told
-        if 0 <= seconds < math.inf:
-            self._spent += seconds * sum(view.state in _READY for view in self._devices.values())
         self._told = now
         self._askForHolders(now)
-        self._left = self._secondsLeft(running, secondsLeft, now)
+        self._left = self._secondsLeft(running, last, secondsLeft, now)
         self._hand("running", last)
 
     def end(self, state: str) -> None:
@@ -267,7 +267,11 @@ class StepProgress(Observer):
                 view.holder, view.asked = self._holderOf(device), now
 
     def _secondsLeft(
-        self, running: Mapping[int, Job], left: Mapping[int, float], now: float
+        self,
+        running: Mapping[int, Job],
+        last: Mapping[int, LastLine],
+        left: Mapping[int, float],
+        now: float,
     ) -> Optional[float]:
         if self._step.whole:
             return None
@@ -277,8 +281,15 @@ class StepProgress(Observer):
             # Of a client that is still starting, the start is left as well.
             fixed = self._cost.fixedSeconds(job.unit.firstProblem, job.unit.problemCount)
             rest[device] += max(0.0, fixed - (now - self._devices[device].since))
+            line = last.get(device)
+            parts = job.passes == 1 and not job.unit.extra  # else its time counts, not its pairs
+            if parts and line is not None and line.pair is not None:
+                # The pair that runs has been running since the last line.
+                pair = self._cost.pairSeconds(job.unit.lastProblem)
+                rest[device] -= min(pair, rest[device], max(0.0, now - line.written))
         end = min(LONGEST_END, END_SHARE * self._startSeconds)
-        seconds = self._remaining.seconds(rest, ready, self._spent, end)
+        perUnit = self._beside / max(1, self._units)
+        seconds = self._remaining.seconds(rest, ready, perUnit, end)
         if seconds is None:
             self._ends.clear()
             return None

@@ -29,6 +29,7 @@ fault of the device. What has no such witness counts against it only after many 
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import (
     Collection,
@@ -278,6 +279,18 @@ class Schedule:
     def keepsWhole(self) -> bool:
         """Whether the solutions of a problem stay on one device."""
         return self._keepWhole
+
+    def fork(self, devices: Collection[int]) -> Schedule:
+        """A copy that goes its own way from here on, with some of the devices only."""
+        other = copy(self)
+        other._devices = {
+            device: replace(state, setAside=state.setAside or device not in devices)
+            for device, state in self._devices.items()
+        }
+        other._free, other._retries = list(self._free), list(self._retries)
+        other._deaths, other._away = dict(self._deaths), set(self._away).difference(devices)
+        other.givenUp = list(self.givenUp)
+        return other
 
     def stop(self) -> None:
         """Hands out nothing more; what runs may still finish."""

@@ -256,3 +256,21 @@ def test_coldPairsOfABaselineAreNotCompared():
         contests.addBaseline(piece(device, 0, 3))
     assert contests.ratios == {(1, 0): pytest.approx((1 / 0.98, 1 / 0.98))}
     assert contests.spread.ratios == pytest.approx({0: 1 / 0.98, 1: 1.0})
+
+
+def test_expectedContenders():
+    """As many as come near the best in other rows; then those that are seen to come near it."""
+    row = [100.0, 99.5, 99.4, 50.0, 40.0, 30.0]
+    machine = Machine({0: 1.0, 1: 1.0}, row, row[::-1], row)
+    expected = machine.contests.expected
+    assert expected(2) == 1.0
+    machine.measure(0, 0, 6, problem=1)
+    assert expected(2) == 2.0
+    machine.measure(0, 0, 6, problem=0)
+    machine.measure(0, 0, 2, problem=2)
+    usual = (2 + 2 + 1) / 3
+    assert expected(2) == pytest.approx(2 / 6 * usual * 4 / 6 + 4 / 6 * usual)
+    machine.measure(1, 2, 4, problem=2)
+    assert expected(2) == pytest.approx(1.0)
+    (retiming,) = machine.contests.due(lambda problem: False, {0: 0.0, 1: 0.0})
+    assert retiming.solutions == (2,)

@@ -18,7 +18,7 @@ from Tensile.Parallel.Progress import (
     intoFile,
     placeOf,
 )
-from Tensile.Parallel.Remaining import Remaining
+from Tensile.Parallel.Remaining import MOST_WORK, Remaining
 from Tensile.Parallel.Schedule import Rectangle, Schedule
 from Tensile.Parallel.Types import (
     CRASHED,
@@ -271,7 +271,7 @@ def remaining(cost, devices, running, free=(), ready=None, **more):
 
 def test_whatIsLeftIsSharedByTheDevicesThatAreThere():
     """Their pace counts; without any, or before anything was measured, nothing is known."""
-    free = [Rectangle(0, 10, 0, 4)]
+    free = [Rectangle(0, 40, 0, 1)]
     cost = FlatCost()
     assert remaining(cost, (0, 1), {}, free) == pytest.approx(20.0)
     assert remaining(cost, (0, 1), {0: 10.0, 1: 0.0}, free) == pytest.approx(25.0)
@@ -299,14 +299,48 @@ def test_neverLessThanTheLongestUnitsRest(rests, problems, end):
     assert whole / len(rests) - 1e-6 <= seconds - end <= whole + 1e-6
 
 
-def test_whatCameBesideThePairsGoesOn():
-    """Starts and waits are taken to go on as they went: half done in twice the time is as much."""
+def test_startsAreCounted():
+    """Each unit to come costs a start, and what units took beside their clients so far."""
     cost = FlatCost()
-    schedule = Schedule([Rectangle(0, 20, 0, 1)], [0], cost)
+    cost.startSeconds = 2.0
+    free = [Rectangle(0, 20, 0, 1)]
+    assert remaining(cost, [0], {0: 5.0}, free) == pytest.approx(27.0)
+    assert remaining(cost, [0], {0: 5.0}, free, perUnit=1.0) == pytest.approx(28.0)
+
+
+@pytest.mark.parametrize("contenders", [0.0, 1.0, 2.5])
+def test_theDecisionOfASplitRowIsCounted(contenders):
+    """Its contenders are timed one after the other, on one device, when all of it is measured."""
+    cost = FlatCost()
+    schedule = Schedule([Rectangle(0, 1, 0, 20)], [0, 1], cost)
+    left = Remaining(schedule, cost, lambda problem: contenders)
+    for device in (0, 1):
+        assert schedule.next(device).solutionCount == 10
+    assert left.seconds({0: 10.0, 1: 8.0}, [0, 1]) == pytest.approx(10.0 + contenders)
+
+
+def test_aLongListIsReckoned():
+    """Of very many problems nothing is run ahead: that would cost more than it tells."""
+    cost = FlatCost()
+    free = [Rectangle(0, MOST_WORK, 0, 2)]
+    assert remaining(cost, (0, 1), {0: 10.0}, free) == pytest.approx(MOST_WORK + 5.0)
+
+
+def test_whatIsRunAheadLeavesTheScheduleAlone():
+    """Nothing that is told hands anything out."""
+    cost = FlatCost()
+    schedule = Schedule([Rectangle(0, 30, 0, 4)], [0, 1], cost)
     left = Remaining(schedule, cost)
     unit = schedule.next(0)
-    done = [Rectangle(0, 10, 0, 1)]
-    schedule.succeeded(0, done)
-    assert unit.pairs == 20
-    assert left.seconds({}, [0], spent=10.0) == pytest.approx(10.0)
-    assert left.seconds({}, [0], spent=15.0) == pytest.approx(15.0)
+    before = (schedule.running, schedule.waiting)
+    left.seconds({0: 5.0}, [0, 1])
+    assert before == (schedule.running, schedule.waiting) and schedule.running == {0: unit}
+
+
+def test_rowsThatAreKeptWholeAreNotDecided():
+    """The rest of a row that stays on its device is timed once."""
+    cost = FlatCost()
+    rest = (Rectangle(0, 1, 10, 10), 0)
+    schedule = Schedule([Rectangle(1, 1, 0, 20)], [0], cost, keepWhole=True, begun=[rest])
+    left = Remaining(schedule, cost, lambda problem: 100.0)
+    assert left.seconds({}, [0]) == pytest.approx(30.0)
