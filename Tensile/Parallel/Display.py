@@ -79,8 +79,8 @@ class Stalls:
 
 
 def _mark(device: Dict[str, Any]) -> Tuple[Any, ...]:
-    """What changes where a device gets on."""
-    return tuple(device.get(key) for key in ("state", "unit", "problem", "solution", "lastLine"))
+    """What changes where a device has finished a pair, or begins a unit."""
+    return tuple(device.get(key) for key in ("unit", "nthProblem", "solution"))
 
 
 def _stallSeconds() -> float:
@@ -223,6 +223,7 @@ class LiveDisplay(Display):
         """
         columns = max(1, _sizeOf(self._stream)[0])
         rows = sum(max(1, -(-width // columns)) for width in self._widths)
+        rows = min(rows, _sizeOf(self._stream)[1] - 1)  # what has left the screen stays
         self._widths = []
         return "\r\x1b[%dA\x1b[J" % rows if rows else ""
 

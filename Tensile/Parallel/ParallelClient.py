@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -114,6 +115,8 @@ def _signalsRaise() -> Iterator[None]:
     ]
 
     def stop(number: int, frame: object) -> None:
+        # loky's own threads lose their processes now, which is no news.
+        threading.excepthook = lambda event: log.debug("a thread ended: %r", event.exc_value)
         for other in numbers:
             signal.signal(other, signal.SIG_DFL)  # a second one ends this at once
         raise _Stopped(number)

@@ -236,6 +236,8 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         for name in unknownOptions(words):
             if meantOptions(name, runOptions()):
                 raise InputError(_didYouMean(name, runOptions()))
+        if ours.plan:
+            raise InputError("usage: TensileParallel --plan CONFIG [SIZES] [OUT] [options]")
         raise InputError("usage: %s (a config file and an output folder are needed)" % RUN_USAGE)
     host = [word for word in words if word.option and not word.ours]
     prebuilt = lastValue(host, "--prebuilt-client")

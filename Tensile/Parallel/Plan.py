@@ -133,7 +133,8 @@ def _host(settings: RunSettings, system: System) -> Tuple[Optional[Host], str]:
 def _isClassic(config: Any) -> bool:
     """Whether a config can only be a classic Tensile's: it has something beside GEMMs."""
     entries = config.get("BenchmarkProblems")
-    types = [each[0] for each in entries or () if isinstance(each, list) and each]
+    entries = entries if isinstance(entries, list) else []
+    types = [each[0] for each in entries if isinstance(each, list) and each]
     operations = [each.get("OperationType") for each in types if isinstance(each, dict)]
     return any(operation not in (None, "GEMM") for operation in operations)
 

@@ -99,7 +99,8 @@ def _readSettings(out: str) -> Dict[str, Any]:
         if not os.path.isdir(out):
             reason = "it is no folder"
         elif os.path.exists(path):
-            reason = "outputs/run.json cannot be read"
+            text = "%s cannot be read: the command of the run writes it anew"
+            raise InputError(text % path)
         else:
             reason = "it has no outputs/run.json (a serial run leaves none)"
         raise InputError(

@@ -253,6 +253,8 @@ class RunStatus:
             self._setLeft(left, later)
             return
         self._endStep(step, updated)
+        if told["state"] == STOPPED:
+            return  # the host does nothing more
         last = self._counter.number >= self._counter.count
         self.status["state"] = LOGIC if last else KERNELS
         self._setLeft(None if last else 0.0, self._counter.later(None, 0.0))

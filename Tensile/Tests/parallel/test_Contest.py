@@ -2,7 +2,7 @@
 """The winner of a split problem is the one that a single device would have named."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Tensile.Parallel.Contest import Contests, readValue, spans
@@ -57,6 +57,7 @@ class Machine:
         return max(valid, key=lambda s: (valid[s], -s), default=None)
 
 
+@settings(deadline=None)
 @given(
     rows=st.integers(4, 20).flatmap(
         lambda width: st.lists(
@@ -206,6 +207,7 @@ def test_absurdCellsAreNoResults(text):
     assert readValue(text) is None
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 300), min_size=1), st.floats(0.001, 2.0), st.floats(0.01, 5.0))
 def test_spansCoverWhatIsAsked(solutions, pair, fixed):
     """The ranges hold every solution, once, in order; a gap is bridged only where it is cheaper."""

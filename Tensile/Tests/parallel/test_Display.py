@@ -146,14 +146,16 @@ def test_aStallIsSaidWithWhatEachDeviceDoes():
 
 
 @pytest.mark.unit
-def test_aLineOfAClientIsProgress(monkeypatch):
-    """A unit of a day is no stall as long as its client prints; the knob is in the environment."""
+def test_aPairIsProgress(monkeypatch):
+    """A unit of a day is no stall as long as its client finishes pairs, but other lines of it are
+    no progress; the knob is in the environment."""
     monkeypatch.setenv(DisplayModule.STALL_VARIABLE, "5")
     stalls = Stalls()
     now = status()
     for second in range(30):
-        now["devices"][2]["lastLine"] += 1
+        now["devices"][2]["solution"] += 1
         assert not stalls.look(json.loads(json.dumps(now)), 1000.0 + second)
+    now["devices"][2]["lastLine"] += 1
     assert stalls.look(now, 1036.0)
     assert not stalls.look(status(state="kernels"), 1100.0)
 

@@ -655,13 +655,31 @@ def test_oneLineForWhatCannotBePlanned(tmp_path, runScript):
     done = runScript("TensileParallel", "--plan", tmp_path / "tab.yaml", "out", cwd=tmp_path)
     assert done.returncode == 2 and not done.stdout
     assert done.stderr.count("\n") == 1 and "tab.yaml cannot be read" in done.stderr
+    assert "(line 2, column 1)" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GlobalParameters: 5\nBenchmarkProblems: 7\n",
+        "BenchmarkProblems: [5, [], [1, 2]]\n",
+        "BenchmarkProblems:\n- - {OperationType: GEMM, DataType: s, UseBeta: true, Batched: true}\n"
+        "  - BenchmarkFinalParameters:\n    - ProblemSizes:\n      - Exact: [4, .inf, 1, .nan]\n",
+    ],
+)
+@pytest.mark.parametrize("emulated", [False, True])
+def test_oddShapesAreNoTraceback(tmp_path, text, emulated):
+    """What a config should not be is planned as far as it goes."""
+    (tmp_path / "odd.yaml").write_text(text)
+    options = ["--emulate", "2"] if emulated else []
+    planText(planOf(tmp_path / "odd.yaml", *options))
 
 
 @pytest.mark.parametrize(
     "line, says",
     [
-        ("--plan", "config file"),
+        ("--plan", "--plan CONFIG"),
         ("--plan c.yaml --doctor", "one at a time"),
         ("c.yaml out --json", "--plan"),
         ("--doctor --json", "--plan"),

@@ -99,6 +99,16 @@ def test_theStatesOfARun(run):
 
 
 @pytest.mark.unit
+def test_aStoppedRunGoesOnToNothing(run):
+    """After a step that was stopped the host writes no logic, and makes no kernels."""
+    run.tell()
+    run.tell("stopped", updated=1030.0)
+    assert run.onDisk()["state"] == BENCHMARKING
+    run.status.end(STOPPED, 130)
+    assert run.onDisk()["state"] == STOPPED
+
+
+@pytest.mark.unit
 def test_whatIsLeftOfTheRun(run):
     """This step and, as long per problem, the later ones; before that is known, at least this."""
     run.tell(secondsLeft=None)
