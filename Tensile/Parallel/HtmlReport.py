@@ -37,8 +37,8 @@ from .HtmlParts import (
 )
 from .Picture import Row, colourOf, draw
 from .ReportData import INTERRUPTED, RUNNING, RunData, readRun
-from .RunRecord import countOf, durationText, slowestUnits, stepName
-from .Terminal import tell
+from .RunRecord import countOf, slowestUnits, stepName
+from .Terminal import duration, tell
 from .TextSummary import EMULATED_NOTE, shortened
 from .Timeline import WAIT, Span, deviceSpans, hostSpans
 from .Winners import Winner, readWinners
@@ -151,11 +151,11 @@ def _tiles(summary: Dict[str, Any], data: RunData) -> str:
         pairs += " now, and {:,} by earlier runs".format(counts["resumedPairs"])
     tiles = [
         (
-            durationText(seconds["total"]),
+            duration(seconds["total"], tenths=True),
             (
                 "so far"
                 if data.record.state == RUNNING
-                else "in all; benchmarks %s" % durationText(seconds["benchmark"])
+                else "in all; benchmarks %s" % duration(seconds["benchmark"], tenths=True)
             ),
         ),
         (
@@ -242,7 +242,8 @@ def _devices(data: RunData) -> Tuple[str, bool]:
                 "%d %s" % (device["ordinal"], device["architecture"]),
                 "{:,}".format(device["units"]),
                 "{:,}".format(device["pairs"]),
-                "%s (%.0f %%)" % (durationText(device["busySeconds"]), 100 * device["busyShare"]),
+                "%s (%.0f %%)"
+                % (duration(device["busySeconds"], tenths=True), 100 * device["busyShare"]),
                 _busyBar(own),
                 "%.3f" % ratio if ratio is not None else "",
             )
@@ -270,7 +271,8 @@ def _busyBar(spans: Sequence[Span]) -> Cell:
         if span.category != WAIT:
             sums[colourOf(span)] = sums.get(colourOf(span), 0.0) + span.seconds
     order = (MEASURED_COLOUR, EXTRA_COLOUR, WARM_UP_COLOUR, FAILED_COLOUR)
-    parts = [(sums.get(c, 0.0) / whole, c, durationText(sums.get(c, 0.0))) for c in order if whole]
+    times = {color: sums.get(color, 0.0) for color in order}
+    parts = [(t / whole, color, duration(t, tenths=True)) for color, t in times.items() if whole]
     return bar(parts)
 
 
@@ -291,7 +293,7 @@ def _steps(data: RunData) -> str:
                 "earlier run" if earlier else state,
                 "{:,}".format(step.get("problems") or 0),
                 "{:,}".format(step.get("solutions") or 0),
-                durationText(summary["seconds"]) if step.get("ended") else "",
+                duration(summary["seconds"], tenths=True) if step.get("ended") else "",
                 "{:,}".format(countOf(step, "measured")),
                 "{:,}".format(step["resumedPairs"]) if step.get("resumedPairs") else "",
                 "{:,}".format(bad) if bad else "",
@@ -355,7 +357,7 @@ def _slowest(data: RunData) -> str:
     units = slowestUnits(data.steps, MAX_SLOWEST)
     rows = [
         (
-            durationText(unit["seconds"]),
+            duration(unit["seconds"], tenths=True),
             str(unit["device"]),
             unit["name"],
             "{:,}".format(unit["pairs"]),

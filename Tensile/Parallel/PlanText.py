@@ -21,13 +21,12 @@ from .Devices import describeDevice
 from .Plan import Plan
 from .PlanStep import STEP_SECONDS, FirstUnit, StepPlan
 from .Schedule import MODEL_ERROR
+from .Terminal import duration
 
 SCHEMA = 1
 WIDTH = 80
 # More lines than this on what devices begin with are left to --json.
 MOST_FIRST_LINES = 48
-
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def planText(plan: Plan) -> str:
@@ -83,17 +82,6 @@ def planJson(plan: Plan) -> Dict[str, Any]:
     }
 
 
-def duration(seconds: float) -> str:
-    """A time to two units: "3 h 20 min", "45 s", "0.3 s"."""
-    if seconds < 9.95:
-        return "%.1f s" % seconds
-    for (unit, name), (lesser, lesserName) in zip(_UNITS, _UNITS[1:]):
-        whole, more = divmod(round(seconds / lesser), unit // lesser)
-        if whole:
-            return "%d %s" % (whole, name) + (" %d %s" % (more, lesserName) if more else "")
-    return "%d s" % round(seconds)
-
-
 def assumptions(plan: Plan) -> List[str]:
     """What the numbers rest on, one line each."""
     timed = [each for each in plan.steps if each.serialSeconds is not None]
@@ -123,7 +111,10 @@ def assumptions(plan: Plan) -> List[str]:
         )
     beside = "not known before a run"
     if plan.hostSeconds is not None:
-        beside = "the last run in %s took %s" % (plan.settings.out, duration(plan.hostSeconds))
+        beside = "the last run in %s took %s" % (
+            plan.settings.out,
+            duration(plan.hostSeconds, tenths=True),
+        )
     texts.append(
         "Making kernels and library logic is not in these times, and takes a serial run as long: "
         "%s." % beside
@@ -254,7 +245,7 @@ def _timeCells(serial: Optional[float], parallel: Optional[float], exact: bool) 
         return ["none", "none", ""]
     sign = "" if exact else "<= "
     speedUp = "%.1f" % (serial / parallel) if parallel else ""
-    return [sign + duration(serial), sign + duration(parallel), speedUp]
+    return [sign + duration(serial, tenths=True), sign + duration(parallel, tenths=True), speedUp]
 
 
 def _first(plan: Plan) -> List[str]:
@@ -285,7 +276,7 @@ def _firstCells(planned: StepPlan, first: FirstUnit) -> List[str]:
     solutions = "all solutions"
     if unit.solutionCount < (planned.solutions or 0):
         solutions = "solutions %d-%d" % (unit.firstSolution, unit.lastSolution)
-    return ["device %d" % first.device, what, solutions, duration(first.seconds)]
+    return ["device %d" % first.device, what, solutions, duration(first.seconds, tenths=True)]
 
 
 def _stepJson(number: int, planned: StepPlan) -> Dict[str, Any]:

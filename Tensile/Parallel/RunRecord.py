@@ -239,13 +239,3 @@ def speedUp(steps: Sequence[dict], total: float, benchmark: float) -> Optional[D
         "leftOutSeconds": {name: round(seconds, 3) for name, seconds in less.items()},
         "basis": BASIS,
     }
-
-
-def durationText(seconds: float) -> str:
-    """12.3 s, 4 min 05 s, 3 h 02 min."""
-    if seconds < 59.95:
-        return "%.1f s" % seconds
-    minutes, rest = divmod(int(seconds + 0.5), 60)
-    if minutes < 60:
-        return "%d min %02d s" % (minutes, rest)
-    return "%d h %02d min" % divmod(minutes, 60)

@@ -68,8 +68,10 @@ def shortName(text: str, head: int = 24, tail: int = 40) -> str:
     return text if len(text) <= head + tail + 1 else "%s…%s" % (text[:head], text[-tail:])
 
 
-def duration(seconds: float) -> str:
-    """12 s, 4 min 05 s, 3 h 02 min, 2 d 03 h."""
+def duration(seconds: float, tenths: bool = False) -> str:
+    """12 s (with tenths: 12.3 s), 4 min 05 s, 3 h 02 min, 2 d 03 h."""
+    if tenths and seconds < 59.95:
+        return "%.1f s" % seconds
     whole = max(0, int(seconds + 0.5))
     if whole < 60:
         return "%d s" % whole

@@ -7,8 +7,8 @@ import os
 import shlex
 from typing import Any, Dict, List
 
-from .RunRecord import durationText, stepName
-from .Terminal import oneLine
+from .RunRecord import stepName
+from .Terminal import duration, oneLine
 
 EMULATED_NOTE = "EMULATED: the times are made up, nothing was measured"
 # Failures that are told one by one; the rest is counted.
@@ -73,9 +73,9 @@ def _timeLine(summary: Dict[str, Any]) -> str:
         summary["counts"]["measured"],
         len(summary["steps"]),
         len(summary["devices"]),
-        durationText(seconds["total"]),
-        durationText(seconds["benchmark"]),
-        durationText(seconds["host"]),
+        duration(seconds["total"], tenths=True),
+        duration(seconds["benchmark"], tenths=True),
+        duration(seconds["host"], tenths=True),
     )
 
 
@@ -84,7 +84,7 @@ def _speedUpLine(summary: Dict[str, Any]) -> List[str]:
     if known is None:
         return []
     text = "speed-up: %.2f in the benchmarks, %.2f in all; one device would have taken %s (%s)"
-    serial = durationText(known["serialTotalSeconds"])
+    serial = duration(known["serialTotalSeconds"], tenths=True)
     return [text % (known["benchmark"], known["total"], serial, known["basis"])]
 
 
@@ -97,7 +97,7 @@ def _deviceLine(device: Dict[str, Any], resumed: bool) -> str:
         device["ordinal"],
         device["units"],
         device["pairs"],
-        durationText(device["busySeconds"]),
+        duration(device["busySeconds"], tenths=True),
         100 * device["busyShare"],
     )
     if device["baselineRatio"] is not None:

@@ -32,7 +32,7 @@ from Tensile.Parallel.ForkedSolutions import customKernelCount, forkedSolutions
 from Tensile.Parallel.Host import findHost
 from Tensile.Parallel.ParseArguments import parseRunArguments
 from Tensile.Parallel.Plan import EXAMPLE_DEVICES, makePlan
-from Tensile.Parallel.PlanText import duration, planJson, planText
+from Tensile.Parallel.PlanText import planJson, planText
 from Tensile.Parallel.Platform import System
 from Tensile.Parallel.Schedule import Rectangle, Schedule
 from Tensile.Parallel.SolutionNames import readSolutions
@@ -798,25 +798,6 @@ def test_everyLineFitsATerminal(tmp_path, monkeypatch, edge):
     assert plan.steps[0].step.problems == 300 * 8
     for line in planText(plan).split("\n"):
         assert len(line) <= 80 and line == line.rstrip(), line
-
-
-@pytest.mark.parametrize(
-    "seconds, text",
-    [
-        (0.04, "0.0 s"),
-        (9.94, "9.9 s"),
-        (9.96, "10 s"),
-        (59.6, "1 min"),
-        (61, "1 min 1 s"),
-        (3599.7, "1 h"),
-        (12000, "3 h 20 min"),
-        (86400 * 2 + 3600 * 4, "2 d 4 h"),
-        (86399, "1 d"),
-    ],
-)
-def test_durations(seconds, text):
-    """Two units at most, and no "60 s" or "24 h"."""
-    assert duration(seconds) == text
 
 
 # -- real configs -------------------------------------------------------------------------------

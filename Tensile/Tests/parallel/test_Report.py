@@ -9,12 +9,12 @@ import pytest
 from Tensile.Parallel.Report import executionSummary, writeReports
 from Tensile.Parallel.RunRecord import (
     RunRecord,
-    durationText,
     lostPairs,
     readSteps,
     slowestUnits,
     speedUp,
 )
+from Tensile.Parallel.Terminal import duration
 from Tensile.Parallel.TextSummary import LISTED_FAILURES, textSummary
 from Tensile.Parallel.Timeline import timeline
 from Tensile.Parallel.Types import Device
@@ -202,7 +202,7 @@ def testSlowestUnitsComeFirst():
 
 def testDurations():
     """No 60.0 s, no 60 min."""
-    texts = [durationText(s) for s in (0.04, 59.94, 59.96, 245, 3599.6, 10920)]
+    texts = [duration(s, tenths=True) for s in (0.04, 59.94, 59.96, 245, 3599.6, 10920)]
     assert texts == ["0.0 s", "59.9 s", "1 min 00 s", "4 min 05 s", "1 h 00 min", "3 h 02 min"]
 
 
