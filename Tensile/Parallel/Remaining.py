@@ -72,7 +72,7 @@ class Remaining:
         self, running: Mapping[int, float], ready: Sequence[int], perUnit: float
     ) -> float:
         """When a copy of the schedule comes to its end."""
-        schedule, now = self._schedule.fork(ready), 0.0
+        schedule, now = self._schedule.duplicate(ready), 0.0
         contenders: Dict[int, float] = {}  # of the rows that are decided on the way
         ends = [(seconds, device) for device, seconds in running.items()]
         heapq.heapify(ends)

@@ -280,7 +280,7 @@ class Schedule:
         """Whether the solutions of a problem stay on one device."""
         return self._keepWhole
 
-    def fork(self, devices: Collection[int]) -> Schedule:
+    def duplicate(self, devices: Collection[int]) -> Schedule:
         """A copy that goes its own way from here on, with some of the devices only."""
         other = copy(self)
         other._devices = {

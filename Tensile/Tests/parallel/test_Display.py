@@ -127,6 +127,7 @@ def test_kernelsAndLogicAreSaid():
 @pytest.mark.unit
 def test_aStallIsSaidWithWhatEachDeviceDoes():
     """After a minute without progress, in every mode, then ever more rarely; also to the log."""
+    pytest.importorskip("rich")
     for kind in (Display, PlainDisplay, LiveDisplay):
         logged = []
         clock = [1000.0]
@@ -264,6 +265,7 @@ class Gone(io.StringIO):
 @pytest.mark.parametrize("kind", [Display, PlainDisplay, LiveDisplay])
 def test_aClosedTerminalIsNoError(kind):
     """Nothing is shown any more, and nobody notices."""
+    pytest.importorskip("rich")
     clock = [1000.0]
     display = kind(Gone(), now=lambda: clock[0])
     for _ in range(200):
