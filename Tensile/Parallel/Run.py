@@ -30,7 +30,6 @@ from .DeviceConfigs import writeDeviceConfigs
 from .DeviceList import Selection, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
 from .Display import makeDisplay
-from .Doctor import Visit, exitStatus, report, visit
 from .Errors import InputError, TensileParallelError, describeError
 from .Files import isProgram, replaceFile, replaceJson
 from .History import (
@@ -54,7 +53,6 @@ from .Host import (
 from .HostArchitecture import Telling, tellArchitecture
 from .HostClock import clockFor
 from .HostRun import HostEnd, runHost
-from .HtmlReport import makePage
 from .Locks import LOCKS_FOLDER, lookAtLocks, useAbsolutePaths
 from .Neighbours import busyNotes
 from .ParseArguments import (
@@ -63,8 +61,6 @@ from .ParseArguments import (
     parseRunArguments,
     refuseMisspelt,
 )
-from .Plan import makePlan
-from .PlanText import planJson, planText
 from .Platform import System
 from .QuietMachine import numaNotes
 from .Report import writeReports
@@ -118,7 +114,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             return printVersions(settings)
         if settings.status is not None:
             return showStatus(settings.status, settings.json, tell)
+        # What only looks is imported where it is asked for: a run starts sooner without.
         if settings.report is not None:
+            from .HtmlReport import makePage
+
             return makePage(settings.report)
         _refuseMisspelt(settings)
         if settings.plan:
@@ -170,6 +169,8 @@ def seeDoctor(settings: RunSettings) -> int:
     Raises:
         InputError: the config is no file, or its DeviceList is malformed.
     """
+    from .Doctor import Visit, exitStatus, report, visit
+
     config: Any = {}
     wanted = settings.devices
     if settings.configs:
@@ -206,6 +207,9 @@ def seePlan(settings: RunSettings) -> int:
     Raises:
         InputError: there is nothing to plan for.
     """
+    from .Plan import makePlan
+    from .PlanText import planJson, planText
+
     plan = makePlan(settings, System())
     tell(json.dumps(planJson(plan), indent=1) if settings.json else planText(plan))
     return 0
