@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Optional
 
@@ -25,12 +25,23 @@ def whatIsMissing() -> Optional[str]:
 
 
 def _isOld(name: str) -> bool:
-    """Whether what is installed is older than what we need; a version of another form is not."""
+    """Whether what is installed is older than what we need; a version of another form is not.
+
+    The version is read in its file: to import it, or importlib.metadata, takes each command longer
+    than all that is ours.
+    """
+    found = re.search(r"""^__version__\s*=\s*['"](\d+)\.(\d+)""", _source(name), re.MULTILINE)
+    return found is not None and (int(found[1]), int(found[2])) < JOBLIB
+
+
+def _source(name: str) -> str:
+    """Text of a package's __init__.py; empty where it has none that can be read."""
+    spec = find_spec(name)
     try:
-        numbers = version(name).split(".")
-        return (int(numbers[0]), int(numbers[1])) < JOBLIB
-    except (PackageNotFoundError, ValueError, IndexError):
-        return False
+        with open(spec.origin if spec and spec.origin else "", encoding="utf-8") as stream:
+            return stream.read()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def requireModules() -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What a command says where its Python lacks something."""
 
-import importlib.metadata
 import subprocess
 import sys
 
@@ -17,22 +16,28 @@ pytestmark = pytest.mark.unit
     "version, missing",
     [("1.3.2", True), ("0.17", True), ("1.4.0", False), ("1.10.dev0", False), ("2", False)],
 )
-def test_joblibIsNewEnough(monkeypatch, version, missing):
+def test_joblibIsNewEnough(tmp_path, monkeypatch, version, missing):
     """1.4 is the oldest; what cannot be read as a version is given a try."""
-    monkeypatch.setattr(Requirements, "version", lambda name: version)
+    (tmp_path / "joblib").mkdir()
+    (tmp_path / "joblib" / "__init__.py").write_text(
+        '"""Text."""\n\n__version__ = "%s"\n' % version
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "joblib", raising=False)
     said = Requirements.whatIsMissing()
     assert bool(said) == missing
     if missing:
         assert "joblib 1.4 or newer" in said and "pip install" in said
 
 
-def test_joblibWithoutMetadataIsGivenATry(monkeypatch):
-    """A copy that was not installed by pip says no version."""
+def test_theInstalledJoblibIsRead():
+    """Its version stands where it is looked for."""
+    assert Requirements._source("joblib").count("__version__") >= 1
 
-    def unknown(name):
-        raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(Requirements, "version", unknown)
+def test_joblibWithoutAVersionIsGivenATry(monkeypatch):
+    """A copy whose file cannot be read, or says no version, is not refused."""
+    monkeypatch.setattr(Requirements, "_source", lambda name: "")
     assert Requirements.whatIsMissing() is None
 
 
