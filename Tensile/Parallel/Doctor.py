@@ -28,7 +28,7 @@ from .Errors import InputError
 from .Files import isProgram
 from .Host import Host, findHost, unsafeInShell
 from .HostClock import clockFor
-from .Locks import LOCK_DIR_VARIABLE, lockHolder, lockProblem
+from .Locks import LOCK_DIR_VARIABLE, firstProblem, lockHolder
 from .Masks import CONTAINER, ENDS_BEFORE, MASK_VARIABLES
 from .Neighbours import busyNotes, canTell
 from .ParseArguments import RunSettings
@@ -328,9 +328,8 @@ def _quiet(system: System, asked: Visit, selection: Selection) -> List[Finding]:
 def _locks(system: System, asked: Visit, selection: Selection) -> List[Finding]:
     if asked.emulate and not system.environment.get(LOCK_DIR_VARIABLE):
         return [Finding(True, "locks: emulated devices are those of one run")]
-    problems = [lockProblem(device, None, system) for device in selection.devices]
-    if any(problems):
-        problem = next(filter(None, problems))
+    problem = firstProblem(selection.devices, None, system)
+    if problem:
         return [Finding(False, "locks: %s" % problem, fatal=True)]
     found = []
     for device in selection.devices:

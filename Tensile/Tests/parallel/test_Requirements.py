@@ -35,6 +35,12 @@ def test_theInstalledJoblibIsRead():
     assert Requirements._source("joblib").count("__version__") >= 1
 
 
+def test_joblibWithoutAVersionIsGivenATry(monkeypatch):
+    """A copy whose file cannot be read, or says no version, is not refused."""
+    monkeypatch.setattr(Requirements, "_source", lambda name: "")
+    assert Requirements.whatIsMissing() is None
+
+
 @pytest.mark.parametrize("command", ["TensileParallel", "TensileParallelClient"])
 def test_aCommandSaysWhatItsPythonLacks(command):
     """One line with the way out, status 2, before any import could fail."""
