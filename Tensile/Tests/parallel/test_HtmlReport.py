@@ -252,6 +252,7 @@ def testTheBarsStandAlone(tmp_path, monkeypatch):
 
 def testThePicture(tmp_path):
     """matplotlib's two pictures are parts of the page: no addresses, no ids twice, few pieces."""
+    sys.path.append(os.path.join(sys.prefix, "apart"))  # tools/test puts it there
     pytest.importorskip("matplotlib")
     spans = [Span("u", UNIT, at / 100, (at + 0.6) / 100) for at in range(20000)]
     broad, narrow = draw([Row("host", ()), Row("device 0", tuple(spans))], 0.0, 200.0)
