@@ -93,6 +93,7 @@ setup(
         "report": ["matplotlib"],
         "test": requirements("test"),
         "lint": requirements("lint"),
+        "docs": requirements("docs"),
     },
     cmdclass={"build_py": BuildWithMadeFiles},
     py_modules=["TensileParallelCommands"],

@@ -4,6 +4,7 @@
 #   useEnvironment NAME FILE...    makes .venv-NAME hold what the requirements files ask for, and
 #                                  sets $python. Does nothing where it does so already, so a
 #                                  second run needs no network.
+#   useFolder NAME FILE            the same with a folder of $environment, which is on no path.
 #
 # PYTHON names the Python to make it with; TENSILE_PARALLEL_VENV another folder for all of them.
 
@@ -53,6 +54,10 @@ useEnvironment() {
     python=$environment/bin/python
     # What the packages of the person who runs this are is no business of ours.
     unset PYTHONHOME PYTHONPATH
+    # A run starts dozens of processes. Where nothing may be written beside the sources, or the user
+    # has turned that off, each would compile them again: a sixth of a short run.
+    unset PYTHONDONTWRITEBYTECODE
+    export PYTHONPYCACHEPREFIX="$environment/compiled"
     wanted=$(cat -- "$@" && printf '%s' "$environment ${PYTHON:-}")
     if [ -x "$python" ] && "$python" -c '' && [ "$(cat "$environment/ready" 2>/dev/null)" = "$wanted" ]
     then
@@ -68,4 +73,14 @@ useEnvironment() {
     done
     "$python" -m pip install --disable-pip-version-check -q "$@" </dev/null
     printf '%s' "$wanted" >"$environment/ready"
+}
+
+useFolder() {
+    folder=$environment/$1
+    wanted=$(cat -- "$2")
+    [ "$(cat "$folder/ready" 2>/dev/null)" != "$wanted" ] || return 0
+    say "making $folder"
+    rm -rf -- "$folder"
+    "$python" -m pip install --disable-pip-version-check -q --target "$folder" -r "$2" </dev/null
+    printf '%s' "$wanted" >"$folder/ready"
 }

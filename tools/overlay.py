@@ -14,6 +14,8 @@ Needs Python alone, no setuptools and no pip.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -22,7 +24,7 @@ import stat
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, Iterator, List, NoReturn, Optional, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "Tensile" / "Parallel" / "Alone"))
@@ -34,6 +36,7 @@ from Tensile.Parallel.Errors import (  # noqa: E402
 )
 from Tensile.Parallel.Files import replaceFile, replaceJson  # noqa: E402
 from Tensile.Parallel.Host import treeWithin  # noqa: E402
+from Tensile.Parallel.Terminal import tell  # noqa: E402
 
 TARGETS = (
     "Tensile/Parallel",
@@ -44,6 +47,8 @@ TARGETS = (
 )
 RECORD = "Tensile/.TensileParallel.overlay.json"
 IGNORED = {"__pycache__", "a.out"}
+# What is written beside its place and moved there. Who finds one knows that a command was killed.
+HALF_DONE = ".TensileParallel.half-done"
 
 
 class Record:
@@ -66,6 +71,10 @@ class Record:
                 self.linked = bool(content["linked"])
                 self.items = {str(name): list(marks) for name, marks in content["items"].items()}
                 self.folders = [str(name) for name in content["folders"]]
+                marks = [mark for marks in self.items.values() for mark in marks]
+                ours = all(map(mayBeOurs, self.items)) and all(map(mayHold, self.folders))
+                if not ours or not all(mark.startswith(("sha256 ", "link ")) for mark in marks):
+                    raise ValueError("it names what this command never writes")
             except (ValueError, KeyError, TypeError, AttributeError):
                 raise InputError(
                     "%s is damaged: delete it and what was laid in (%s)"
@@ -76,6 +85,47 @@ class Record:
         """Write it as a whole."""
         content = {"linked": self.linked, "items": self.items, "folders": self.folders}
         replaceJson(self.path, content)
+
+
+def mayBeOurs(name: str) -> bool:
+    """Whether a path in the tree can be one that this command writes."""
+    parts = Path(name).parts
+    inside = any(name == target or name.startswith(target + "/") for target in TARGETS)
+    return inside and ".." not in parts and not Path(name).is_absolute()
+
+
+def mayHold(name: str) -> bool:
+    """Whether a path in the tree can be a folder that this command makes."""
+    return mayBeOurs(name) or any(name in parentsWithin(target) for target in TARGETS)
+
+
+@contextlib.contextmanager
+def onlyOne(tree: Path) -> Iterator[None]:
+    """Keeps a second command away from a tree until this one has ended, however it ends.
+
+    Raises:
+        InputError: there is another.
+    """
+    descriptor = os.open(tree / "Tensile", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise InputError("another overlay command is at work in %s: wait for it" % tree) from None
+    finally:
+        os.close(descriptor)
+
+
+def clearHalfDone(tree: Path) -> None:
+    """What a command that was killed had not yet moved to its place."""
+    folders = {parent for target in TARGETS for parent in parentsWithin(target)}
+    for name in sorted(folders | set(TARGETS)):
+        folder = tree / name
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        whole = name in TARGETS
+        for path in folder.rglob("*" + HALF_DONE) if whole else folder.glob("*" + HALF_DONE):
+            path.unlink()
 
 
 def fingerprint(path: Path) -> Optional[str]:
@@ -171,19 +221,19 @@ def layIn(tree: Path, linked: bool, say: "Listing") -> None:
     record.items = {name: [mark] for name, mark in ours.items()}
     record.write()
     say.total()
-    print("run it: %s" % (tree / "Tensile" / "bin" / "TensileParallel"))
+    tell("run it: %s" % (tree / "Tensile" / "bin" / "TensileParallel"))
 
 
 def put(tree: Path, name: str, linked: bool) -> None:
     """One file or link, in place of an older one."""
     path, source = tree / name, ROOT / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not linked:
-        replaceFile(path, source.read_bytes(), executable=os.access(source, os.X_OK))
-        return
-    temporary = "%s.%d" % (path, os.getpid())
-    os.symlink(source, temporary)
-    os.replace(temporary, path)
+    half = path.with_name(path.name + HALF_DONE)
+    if linked:
+        os.symlink(source, half)
+    else:
+        replaceFile(half, source.read_bytes(), executable=os.access(source, os.X_OK))
+    os.replace(half, path)
 
 
 def takeAway(tree: Path, items: Dict[str, List[str]], say: "Listing") -> None:
@@ -207,6 +257,8 @@ def takeOut(tree: Path, say: "Listing") -> None:
     if not record.exists:
         raise InputError("%s: nothing was laid into this tree by this command" % tree)
     takeAway(tree, record.items, say)
+    if not record.items:
+        tell("what lies there was there before, and stays; by hand: rm -r %s" % " ".join(TARGETS))
     for name in reversed(record.folders):
         for cache in (tree / name).glob("__pycache__"):
             shutil.rmtree(cache)
@@ -232,20 +284,29 @@ class Listing:
         target = next((t for t in TARGETS if name == t or name.startswith(t + "/")), name)
         self.counts[target, what] += 1
         if self.verbose or always:
-            print("%s: %s" % (what, name))
+            tell("%s: %s" % (what, name))
 
     def total(self) -> None:
         """One line for each of the places."""
         for target in TARGETS:
             parts = ["%d %s" % (n, what) for (t, what), n in self.counts.items() if t == target]
             if parts:
-                print("%s: %s" % (target, ", ".join(parts)))
+                tell("%s: %s" % (target, ", ".join(parts)))
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Its errors are ours, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises InputError."""
+        raise InputError("%s (see %s --help)" % (message, self.prog))
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """The command. Returns its exit status: 0 done, 2 refused, 1 could not be written."""
     lines = str(__doc__).splitlines()
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
+        prog="setup.py overlay",
         description=lines[0],
         epilog="\n".join(lines[1:]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -257,24 +318,33 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--link", action="store_true", help="links to this checkout, no copies")
     parser.add_argument("--remove", action="store_true", help="take away what was laid in")
     parser.add_argument("-v", "--verbose", action="store_true", help="name every path")
-    options = parser.parse_args(argv)
+    tree = None
     try:
+        options = parser.parse_args(argv)
+        if options.link and options.remove:
+            raise InputError("--remove takes links away as well as copies: leave --link out")
         tree = treeWithin(options.into)
         if tree is None:
             raise InputError(
                 "--into %s is not a Tensile tree: there is no Tensile/bin/Tensile in it, nor in "
-                "tensilelite/ below it" % options.into
+                "tensilelite/ or projects/hipblaslt/tensilelite/ below it" % options.into
             )
-        if options.remove:
-            takeOut(Path(tree), Listing(options.verbose))
-        else:
-            layIn(Path(tree), options.link, Listing(options.verbose))
+        with onlyOne(Path(tree)):
+            clearHalfDone(Path(tree))
+            if options.remove:
+                takeOut(Path(tree), Listing(options.verbose))
+            else:
+                layIn(Path(tree), options.link, Listing(options.verbose))
     except TensileParallelError as error:
-        print("overlay: error: %s" % error, file=sys.stderr)
+        tell("overlay: error: %s" % error, sys.stderr)
         return error.exitStatus
     except OSError as error:
-        print("overlay: error: %s" % describeError(error), file=sys.stderr)
+        more = "" if tree is None else "; the same command goes on, --remove undoes"
+        tell("overlay: error: %s%s" % (describeError(error), more), sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        tell("overlay: stopped; the same command goes on, --remove undoes", sys.stderr)
+        return 130
     return 0
 
 

@@ -528,7 +528,7 @@ def _padded(key: str, value: str) -> bool:
     return key.strip(WHITE_SPACE) != key or value.strip(WHITE_SPACE) != value
 
 
-def _longName(name: str) -> str:
+def longName(name: str) -> str:
     """The option a name on the command line means: boost lets unique beginnings stand for it."""
     if name in CLIENT_OPTIONS:
         return name
@@ -539,7 +539,7 @@ def _longName(name: str) -> str:
 def _isOption(token: str) -> bool:
     """Whether the client would see an option here, and not a value such as -1."""
     if token.startswith("--"):
-        return _longName(token[2:].partition("=")[0]) in CLIENT_OPTIONS
+        return longName(token[2:].partition("=")[0]) in CLIENT_OPTIONS
     return token.startswith("-") and token[1:2] in SHORT_OPTIONS
 
 
@@ -564,7 +564,7 @@ def parseClientOptions(argv: Sequence[str]) -> ClientOptions:
         position += 1
         if token.startswith("--") and len(token) > 2:
             name, separator, value = token[2:].partition("=")
-            name = _longName(name)
+            name = longName(name)
         elif token.startswith("-") and token[1:2] in SHORT_OPTIONS:
             name, value = SHORT_OPTIONS[token[1]], token[2:]
             separator = value
@@ -622,3 +622,14 @@ def wholeReason(config: ClientConfig, options: ClientOptions) -> Optional[str]:
     if effective.flag("dump-tensors"):
         return "dump-tensors writes files of fixed names"
     return None
+
+
+def keepsSizesWhole(config: ClientConfig) -> str:
+    """Why a problem's solutions must stay on one device; empty where they need not."""
+    if config.rounds > 1:
+        return "several passes are merged per device"
+    if config.get("skip-slow-solution-ratio") not in (None, "", "0", "0.0"):
+        return "skip-slow-solution-ratio compares a solution with those before it"
+    if config.get("performance-metric") == "CUEfficiency":
+        return "with CUEfficiency the row names the least time of all its solutions"
+    return ""

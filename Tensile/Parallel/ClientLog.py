@@ -10,6 +10,7 @@ from typing import Counter as CounterOf
 from typing import Dict, Iterable, Iterator, Sequence, Tuple
 
 from .ClientOutput import parsePairLine
+from .UnitLogs import openLog
 
 _HEADER = b"run,problem-progress,"
 # run,problem/last,solution/last, with the unit's own numbers
@@ -40,7 +41,7 @@ def serialLines(sources: Sequence[Tuple[Path, int]], last: Tuple[int, int]) -> I
     lines: Dict[Tuple[int, int, int, int], bytes] = {}
     for source, offset in dict.fromkeys(sources):
         seen: CounterOf[Tuple[int, int, int]] = Counter()
-        with open(source, "rb") as handle:
+        with openLog(source) as handle:
             for line in handle:
                 if line.startswith(_HEADER):
                     header = header or line

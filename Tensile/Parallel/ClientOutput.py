@@ -7,7 +7,9 @@ import math
 import os
 import re
 from dataclasses import dataclass, replace
-from typing import Iterator, Optional, Tuple, Union
+from typing import Iterator, Optional, Union
+
+from .UnitLogs import openLog
 
 _TAIL_BYTES = 1 << 14
 # A cell at or above this is an overflow, not a speed: the client prints 9.22337e+18 after a
@@ -191,7 +193,7 @@ def readPairs(path: str) -> Iterator[PairLine]:
         line without a newline is not a result.
     """
     try:
-        stream = open(path, "rb")
+        stream = openLog(path)
     except OSError:
         return
     message = ""
@@ -208,13 +210,21 @@ def readPairs(path: str) -> Iterator[PairLine]:
                 message = text[len(_EXCEPTION) :].strip()
 
 
-def lastPair(path: str) -> Optional[Tuple[int, int, float]]:
-    """The last whole pair line at a log's end; None if there is none.
+@dataclass(frozen=True)
+class LastLine:
+    """The end of a client's log.
 
-    Returns:
-        (problem, solution) as printed, and when the log was written last (seconds since the
-        epoch): clients flush each line.
+    Attributes:
+        pair: the last whole pair line; None where there is none yet.
+        written: when the log was written last, in seconds since the epoch: clients flush each line.
     """
+
+    pair: Optional[PairLine]
+    written: float
+
+
+def lastLine(path: str) -> Optional[LastLine]:
+    """What the end of a log tells; None where there is no log."""
     try:
         with open(path, "rb") as stream:
             written = os.fstat(stream.fileno()).st_mtime
@@ -223,8 +233,5 @@ def lastPair(path: str) -> Optional[Tuple[int, int, float]]:
             lines = stream.read().split(b"\n")[:-1]
     except OSError:
         return None
-    for line in reversed(lines):
-        pair = parsePairLine(line)
-        if pair is not None:
-            return pair.problem, pair.solution, written
-    return None
+    pairs = (parsePairLine(line) for line in reversed(lines))
+    return LastLine(next((pair for pair in pairs if pair is not None), None), written)

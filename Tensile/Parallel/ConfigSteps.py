@@ -23,11 +23,17 @@ SINGLE_SIZES = ("Exact", "Conv")
 _MOST_SIZES = 1000000
 
 # What a config of another shape than is expected gives.
-MISSHAPEN = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
+MISSHAPEN = (
+    *(ValueError, TypeError, KeyError, IndexError),
+    *(AttributeError, RecursionError, ArithmeticError),
+)
 
 # What a group without BenchmarkFinalParameters is measured with (the hosts' Common.py).
 _DEFAULT_SIZES = [{"Range": [[64, 64, 64, 512], 0, 0]}]
 _DEFAULT_BATCHED_SIZES = [{"Range": [[64, 64, 64, 512], 0, [1], 0]}]
+
+# How the remark on a group begins that the host would end at.
+REFUSED = "Tensile no longer supports"
 
 # Sections of a group that today's hosts refuse unless they are null.
 _REFUSED = (
@@ -104,7 +110,7 @@ def _configStep(parts: Sequence[Any], entry: int, number: int, classic: bool) ->
     remark = ""
     refused = [name for name in _REFUSED if group.get(name) is not None]
     if refused:
-        remark = "Tensile no longer supports %s" % ", ".join(refused)
+        remark = "%s %s" % (REFUSED, ", ".join(refused))
     sizes: Optional[int] = None
     try:
         sizes = len(unrollSizes(_wantedSizes(problemType, group), *indicesOf(problemType)))
@@ -286,6 +292,19 @@ def unrolledSizes(config: Any, parts: Sequence[Any], group: int) -> Optional[Lis
         return unrolled
     except MISSHAPEN:
         return None
+
+
+def sizesOfStep(config: Any, parts: Sequence[Any], group: int) -> List[dict]:
+    """The same also for a group without sizes of its own, which has the host's default ones.
+
+    Raises:
+        One of MISSHAPEN: they cannot be told.
+    """
+    wanted = _wantedSizes(parts[0], groupOf(parts, group) or {})
+    unrolled = unrollSizes(wanted, *indicesOf(parts[0]))
+    if globalParameters(config).get("SortProblems"):
+        unrolled.sort(key=_sizesOf)
+    return unrolled
 
 
 def _sizesOf(entry: dict) -> Tuple[int, ...]:

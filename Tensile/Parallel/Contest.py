@@ -17,10 +17,11 @@ best cell of that row timed again, whatever its value. A baseline (Baseline.py) 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import (
     Callable,
+    Deque,
     Dict,
     Iterable,
     List,
@@ -37,6 +38,12 @@ from .Types import Piece
 LEAST_MARGIN = 1.01
 # A value that a re-timing gives may be off by this factor itself.
 NOISE = 1.005
+# How many of the rows measured last tell how many cells come near the best one…
+ROWS_KEPT = 50
+# …and of each the cells down to this part of it.
+KEPT_RATIO = 1.2
+# Before any tells it, so many contenders are expected.
+FEW_CONTENDERS = 1.0
 
 ReadCells = Callable[[Piece, int], List[Optional[float]]]
 
@@ -85,6 +92,8 @@ class Contests:
         self._open: Set[int] = set()
         self.ratios: Dict[Tuple[int, int], Tuple[float, float]] = {}
         self._baseline: Dict[int, List[Optional[float]]] = {}
+        self._unread: Deque[Piece] = deque(maxlen=ROWS_KEPT)
+        self._heads: Deque[List[float]] = deque(maxlen=ROWS_KEPT)  # best cell over the next ones
 
     @property
     def margin(self) -> float:
@@ -108,6 +117,8 @@ class Contests:
 
     def add(self, piece: Piece) -> None:
         """Notes a measured piece. Whole rows are nobody's contest."""
+        if piece.solutionCount > 1:
+            self._unread.append(piece)
         if piece.solutionCount == self._width:
             rows = [p for p in _problems(piece) if p in self._rows]
         else:
@@ -115,6 +126,32 @@ class Contests:
         for problem in rows:
             self._rows.setdefault(problem, _Row()).pieces.append(piece)
             self._open.add(problem)
+
+    def expected(self, problem: int) -> float:
+        """How many cells of a split problem will be timed again, before all of it is measured.
+
+        Those near the best one so far, if that stays the best; else as many as in other rows.
+        """
+        margin = self.margin
+        row = self._rows.get(problem)
+        cells = self._cells(problem, row)[0] if row is not None else {}
+        best = max((value for value, _ in cells.values()), default=0.0)
+        near = Counter(device for value, device in cells.values() if value * margin >= best)
+        known = sum(near.values()) - max(near.values(), default=0)
+        usual = self._usual(margin)
+        rest = 1 - len(cells) / self._width  # how likely the best one is still to come
+        return (1 - rest) * (known + usual * rest) + rest * usual
+
+    def _usual(self, margin: float) -> float:
+        """How many cells come near the best one of a row, by the rows measured last."""
+        while self._unread:
+            piece = self._unread.popleft()
+            values = [value for value in self._readCells(piece, piece.firstProblem) if value]
+            ratios = sorted(max(values) / value for value in values)
+            self._heads.append([ratio for ratio in ratios[1:] if ratio <= KEPT_RATIO])
+        if not self._heads:
+            return FEW_CONTENDERS
+        return sum(ratio <= margin for head in self._heads for ratio in head) / len(self._heads)
 
     def resume(self, problem: int, home: int, failed: Iterable[int]) -> None:
         """Notes what an earlier run had decided: a row's home, and what could not be timed there.

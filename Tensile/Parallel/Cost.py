@@ -21,9 +21,9 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 from .ClientConfig import ClientConfig
 
 # Nominal device, in operations and bytes per second; the scale is learned.
-_FLOPS_BY_BYTES = {1: 4e14, 2: 2e14, 4: 5e13, 8: 2.5e13, 16: 1e13}
-_BANDWIDTH = 1.2e12
-_LAUNCH_SECONDS = 6e-6
+FLOPS_BY_BYTES = {1: 4e14, 2: 2e14, 4: 5e13, 8: 2.5e13, 16: 1e13}
+BANDWIDTH = 1.2e12
+LAUNCH_SECONDS = 6e-6
 
 PAIR_OVERHEAD_SECONDS = 31e-6
 INIT_SECONDS_PER_ELEMENT = 16e-9
@@ -298,8 +298,8 @@ class _ProblemShape:
         """Model seconds of one pair, all passes together."""
         flops = 2.0 * math.prod(size) * self.complexFactor
         traffic = sum(self.elements(operand, size) * self.bytes[operand] for operand in "ABCD")
-        kernel = max(flops / _FLOPS_BY_BYTES[self.bytes["A"]], traffic / _BANDWIDTH)
-        kernel += _LAUNCH_SECONDS
+        kernel = max(flops / FLOPS_BY_BYTES[self.bytes["A"]], traffic / BANDWIDTH)
+        kernel += LAUNCH_SECONDS
         enqueues = self.enqueues
         if self.leastFlops and flops:
             enqueues = max(enqueues, math.ceil(self.leastFlops / flops))

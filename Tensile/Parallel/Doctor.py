@@ -11,7 +11,7 @@ import os
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from typing import List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 from . import __version__
 from .CrossCheck import UNKNOWN, crossCheck, readEnumerator
@@ -27,9 +27,11 @@ from .Devices import (
 from .Errors import InputError
 from .Files import isProgram
 from .Host import Host, findHost, unsafeInShell
-from .Locks import LOCK_DIR_VARIABLE, lockHolder, lockProblem
+from .HostClock import clockFor
+from .Locks import LOCK_DIR_VARIABLE, firstProblem, lockHolder
 from .Masks import CONTAINER, ENDS_BEFORE, MASK_VARIABLES
 from .Neighbours import busyNotes, canTell
+from .ParseArguments import RunSettings
 from .Platform import System
 from .QuietMachine import numaNotes
 from .Report import installedVersions
@@ -73,6 +75,8 @@ class Visit:
         noList: why a run with this config would be serial; empty where it would not.
         strict, noWait: the options.
         pinClocks: whether the config asks for PinClocks.
+        settings: the command line.
+        config: in the default format; None where none was named.
     """
 
     tensileRoot: Optional[str] = None
@@ -84,6 +88,8 @@ class Visit:
     strict: bool = False
     noWait: bool = False
     pinClocks: bool = False
+    settings: RunSettings = RunSettings()
+    config: Any = None
 
 
 def visit(system: System, asked: Visit) -> List[Finding]:
@@ -99,7 +105,7 @@ def visit(system: System, asked: Visit) -> List[Finding]:
     findings += _masks(system, scan)
     findings += _otherSources(system, scan)
     findings += _enumerator(system, asked, host, scan)
-    findings += _chosen(system, asked, scan)
+    findings += _chosen(system, asked, host, scan)
     return findings + _output(asked)
 
 
@@ -265,7 +271,7 @@ def _enumerator(
     return [Finding(True, "cross-check: %s lists %s" % (os.path.basename(path), listed))]
 
 
-def _chosen(system: System, asked: Visit, scan: DeviceScan) -> List[Finding]:
+def _chosen(system: System, asked: Visit, host: Optional[Host], scan: DeviceScan) -> List[Finding]:
     """The devices that a run would use: their kinds, users and locks."""
     if not scan.devices:
         return []
@@ -286,7 +292,20 @@ def _chosen(system: System, asked: Visit, scan: DeviceScan) -> List[Finding]:
         return findings + [Finding(False, "DeviceList: %s" % selection.reason, fatal=True)]
     numbers = ", ".join(str(device.ordinal) for device in selection.devices)
     findings.append(Finding(True, "a run would use device %s" % numbers))
-    return findings + _quiet(system, asked, selection)
+    return findings + _clock(asked, host, selection) + _quiet(system, asked, selection)
+
+
+def _clock(asked: Visit, host: Optional[Host], selection: Selection) -> List[Finding]:
+    """Whether the host would ask for a clock that nobody knows."""
+    if host is None or asked.config is None:
+        return []
+    try:
+        clock, note = clockFor(host, asked.settings, asked.config, selection.devices)
+    except InputError as error:
+        return [Finding(False, "clock: %s" % error, fatal=True)]
+    if note:
+        return [Finding(False, "clock: %s" % note)]
+    return [Finding(True, "clock: Tensile is told %d MHz" % clock)] if clock else []
 
 
 def _quiet(system: System, asked: Visit, selection: Selection) -> List[Finding]:
@@ -309,9 +328,8 @@ def _quiet(system: System, asked: Visit, selection: Selection) -> List[Finding]:
 def _locks(system: System, asked: Visit, selection: Selection) -> List[Finding]:
     if asked.emulate and not system.environment.get(LOCK_DIR_VARIABLE):
         return [Finding(True, "locks: emulated devices are those of one run")]
-    problems = [lockProblem(device, None, system) for device in selection.devices]
-    if any(problems):
-        problem = next(filter(None, problems))
+    problem = firstProblem(selection.devices, None, system)
+    if problem:
         return [Finding(False, "locks: %s" % problem, fatal=True)]
     found = []
     for device in selection.devices:

@@ -111,7 +111,7 @@ def findHost(
             if tree is None:
                 raise InputError(
                     "%s %s is not a Tensile tree: there is no Tensile/bin/Tensile in it, nor in "
-                    "tensilelite/ below it" % (source, folder)
+                    "tensilelite/ or projects/hipblaslt/tensilelite/ below it" % (source, folder)
                 )
             return _describe(tree, source)
     if _isTree(ourRoot()):

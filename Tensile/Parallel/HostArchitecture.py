@@ -31,10 +31,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional, Sequence, Tuple
 
+from .CommandLine import givesHostOption
 from .ConfigSteps import globalParameters
 from .Devices import baseArchitecture
 from .Host import CLASSIC, Host
-from .ParseArguments import RunSettings, givesHostOption
+from .ParseArguments import RunSettings
 from .Types import Device
 
 # (9, 0, 10) for gfx90a: what hosts call an ISA.

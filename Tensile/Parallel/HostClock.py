@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from typing import Any, Optional, Sequence, Tuple
 
+from .CommandLine import givesHostOption
 from .ConfigSteps import globalParameters
 from .Errors import InputError
 from .Host import Host
-from .ParseArguments import RunSettings, givesHostOption
+from .ParseArguments import RunSettings
 from .Types import Device
 
 # The function of a host that asks, and what a host has that asks nobody where nobody is there.

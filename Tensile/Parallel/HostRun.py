@@ -19,14 +19,26 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 from types import FrameType
-from typing import BinaryIO, Deque, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import (
+    BinaryIO,
+    Callable,
+    Deque,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from .Errors import RunError
 from .HostBootstrap import GRACE_SECONDS, adoptOrphans, descendants, endDescendants
-from .Terminal import silence
+from .Terminal import TerminalWatch, silence
 
 # Lines that start so are meant for the user's terminal, whoever below the host printed them.
 TERMINAL_MARK = b"TensileParallel: "
+# …and those that start so even with --quiet.
+NOTE_MARK = TERMINAL_MARK + b"note: "
 
 TICK_SECONDS = 0.2
 # How long output is still read after the host's end, if something of it holds the pipe.
@@ -57,6 +69,8 @@ def runHost(
     echoAll: bool = False,
     echoMarked: bool = True,
     passFds: Sequence[int] = (),
+    show: Optional[Callable[[bytes], None]] = None,
+    onTick: Callable[[], None] = lambda: None,
 ) -> HostEnd:
     """Run the host to its end, or to ours.
 
@@ -67,6 +81,8 @@ def runHost(
         echoAll: show its output on the terminal as well.
         echoMarked: show the lines that are marked for the terminal.
         passFds: descriptors that it inherits.
+        show: gets the lines that are to be shown; None to print them.
+        onTick: called several times a second.
 
     Raises:
         RunError: it could not be started.
@@ -87,9 +103,9 @@ def runHost(
         except OSError as error:
             raise RunError("the host could not be started: %s" % error) from error
         assert process.stdout is not None
-        output = _Output(log, echoAll, echoMarked)
+        output = _Output(log, echoAll, echoMarked, show)
         try:
-            _pump(process, output, stop)
+            _pump(process, output, stop, onTick)
         finally:
             grace = GRACE_SECONDS if stop.number is None else 0.0
             endDescendants(os.getpid(), spare=others, grace=grace)
@@ -106,9 +122,13 @@ def timeStamp() -> str:
 
 
 class _Signals:
-    """Notes the first SIGINT, SIGTERM or SIGHUP instead of dying of it; those ignored stay so."""
+    """Notes the first SIGINT, SIGTERM or SIGHUP instead of dying of it; those ignored stay so.
+
+    A SIGHUP that tells only that our terminal was closed is none of them: a run may take a day.
+    """
 
     def __init__(self) -> None:
+        self._terminal = TerminalWatch()
         self.number: Optional[int] = None
         self.times = 0
         self._before: Dict[int, object] = {}
@@ -122,13 +142,21 @@ class _Signals:
     def __exit__(self, *exception: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)  # type: ignore[arg-type]
+        self._terminal.close()
 
     def _note(self, number: int, frame: Optional[FrameType]) -> None:
+        if number == signal.SIGHUP and self._terminal.isGone:
+            return
         self.number = self.number or number
         self.times += 1
 
 
-def _pump(process: "subprocess.Popen[bytes]", output: "_Output", stop: _Signals) -> None:
+def _pump(
+    process: "subprocess.Popen[bytes]",
+    output: "_Output",
+    stop: _Signals,
+    onTick: Callable[[], None],
+) -> None:
     """Move output until the host has ended and its pipe is empty, or until it has to be killed.
 
     A signal is handed on to the host, which ends everything below it (HostBootstrap.py). What is
@@ -139,6 +167,7 @@ def _pump(process: "subprocess.Popen[bytes]", output: "_Output", stop: _Signals)
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while True:
+            onTick()
             now = time.monotonic()
             if stop.number is not None and told is None:
                 told = now
@@ -163,8 +192,15 @@ def _pump(process: "subprocess.Popen[bytes]", output: "_Output", stop: _Signals)
 class _Output:
     """Cuts bytes into lines for the log and the terminal. Long lines are cut into pieces."""
 
-    def __init__(self, log: BinaryIO, echoAll: bool, echoMarked: bool) -> None:
+    def __init__(
+        self,
+        log: BinaryIO,
+        echoAll: bool,
+        echoMarked: bool,
+        show: Optional[Callable[[bytes], None]],
+    ) -> None:
         self._log = log
+        self._show = show or self._echo
         self._echoAll = echoAll
         self._echoMarked = echoMarked
         self._rest = b""
@@ -197,9 +233,11 @@ class _Output:
             pass  # the disk is full: whoever needs the room for more than words says so
         self._tail.extend(line[:500] for line in lines if line.strip())
         marked = [line for line in lines if line.startswith(TERMINAL_MARK)]
-        shown = lines if self._echoAll else marked if self._echoMarked else []
+        if not self._echoMarked:
+            marked = [line for line in marked if line.startswith(NOTE_MARK)]
+        shown = lines if self._echoAll else marked
         if shown:
-            self._echo(b"".join(line + b"\n" for line in shown))
+            self._show(b"".join(line + b"\n" for line in shown))
 
     def _echo(self, data: bytes) -> None:
         try:
@@ -209,4 +247,4 @@ class _Output:
         except (OSError, ValueError):
             # The terminal or the reader of a pipe is gone; the run goes on.
             silence(sys.stdout)
-            self._echoAll = self._echoMarked = False
+            self._show = lambda data: None

@@ -170,6 +170,11 @@ def lockProblem(device: Device, lockDir: Optional[str], system: Optional[System]
     return ""
 
 
+def firstProblem(devices: Sequence[Device], lockDir: Optional[str], system: System) -> str:
+    """The same for several devices: what is wrong with the first that has something."""
+    return next(filter(None, (lockProblem(each, lockDir, system) for each in devices)), "")
+
+
 def lookAtLocks(
     devices: Sequence[Device], lockDir: Optional[str], wait: bool, system: Optional[System] = None
 ) -> List[str]:
@@ -183,9 +188,9 @@ def lookAtLocks(
         DeviceInUse: one is held and wait is False.
     """
     system = system or System()
-    problems = [lockProblem(device, lockDir, system) for device in devices]
-    if any(problems):
-        raise InputError(next(filter(None, problems)))
+    problem = firstProblem(devices, lockDir, system)
+    if problem:
+        raise InputError(problem)
     holders = [(device.ordinal, lockHolder(device, lockDir, system)) for device in devices]
     held = ["device %d is in use by %s" % (o, holder) for o, holder in holders if holder]
     if held and not wait:
@@ -247,11 +252,12 @@ def _fileName(device: Device) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", name) + ".lock"
 
 
-def useAbsoluteLockFolder() -> None:
-    """Makes the variable's path absolute: programs of one run have different current folders."""
-    folder = os.environ.get(LOCK_DIR_VARIABLE)
-    if folder:
-        os.environ[LOCK_DIR_VARIABLE] = os.path.abspath(folder)
+def useAbsolutePaths() -> None:
+    """Makes our variables' paths absolute: programs of one run have different current folders."""
+    for name in (LOCK_DIR_VARIABLE, "TENSILE_EMULATOR"):
+        path = os.environ.get(name)
+        if path:
+            os.environ[name] = os.path.abspath(path)
 
 
 def _folder(device: Device, lockDir: Optional[str], environment: Mapping[str, str]) -> str:

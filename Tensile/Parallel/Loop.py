@@ -14,10 +14,20 @@ import logging
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import Callable, Dict, List, Optional, Protocol, Sequence, Set, Tuple
+from typing import (
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from .Baseline import spreadWarning
-from .ClientOutput import lastPair
+from .ClientOutput import LastLine, lastLine
 from .Contest import Contests, spans
 from .Cost import Cost, Part
 from .Devices import describeDevice
@@ -37,6 +47,10 @@ GATHER_SECONDS = 1.0
 LONGEST_TEXT = 110
 STARTS_PER_WORKER = 4
 
+# What a device can be doing when it runs no unit.
+STARTING = "starting"
+IDLE = "idle"
+LOST = "lost"
 # Workers that have come, and numbers of devices that are leaving.
 Changes = Tuple[Sequence["WorkerLike"], Sequence[int]]
 
@@ -63,6 +77,33 @@ class WorkerLike(Protocol):
         """Ends it politely."""
 
 
+class Observer:
+    """Is told what happens while it happens (Progress.py listens). This one does nothing."""
+
+    def changed(self, device: int, state: str) -> None:
+        """A device is STARTING, IDLE or LOST from now on."""
+
+    def began(self, device: int, job: Job) -> None:
+        """A unit was handed to a device."""
+
+    def ended(self, device: int, result: UnitResult, lost: int) -> None:
+        """A unit ended, and cost so many pairs; its device is idle or about to start again."""
+
+    def tick(
+        self,
+        running: Mapping[int, Job],
+        last: Mapping[int, LastLine],
+        secondsLeft: Mapping[int, float],
+    ) -> None:
+        """Time has passed.
+
+        Args:
+            running: device -> what it runs.
+            last: device -> the end of its unit's log, where there is one.
+            secondsLeft: device -> what its unit is expected to take still.
+        """
+
+
 @dataclass
 class Lost:
     """Pairs that could not be measured.
@@ -83,6 +124,23 @@ class Lost:
 
 
 @dataclass
+class WorkerStart:
+    """What a device waited before it could measure.
+
+    Attributes:
+        device: its ordinal.
+        begun: when its worker was started, seconds since the epoch.
+        ready: when that had the device; None where it never came to that.
+        lockSeconds: how long it waited for the device's lock.
+    """
+
+    device: int
+    begun: float
+    ready: Optional[float] = None
+    lockSeconds: float = 0.0
+
+
+@dataclass
 class LoopResult:
     """What a step's loop has to say when it ends.
 
@@ -93,6 +151,7 @@ class LoopResult:
         notes: what happened to workers and devices, a line each.
         devicesLost: devices that were set aside.
         neverReady: devices whose workers were not ready, or not again, when the work was done.
+        workerStarts: every start of a worker, in order.
     """
 
     results: List[UnitResult] = field(default_factory=list)
@@ -101,6 +160,7 @@ class LoopResult:
     notes: List[str] = field(default_factory=list)
     devicesLost: List[int] = field(default_factory=list)
     neverReady: List[int] = field(default_factory=list)
+    workerStarts: List[WorkerStart] = field(default_factory=list)
 
 
 class Loop:
@@ -114,9 +174,9 @@ class Loop:
         makeJob: Callable[[Unit, Device], Job],
         onResult: Callable[[UnitResult], None],
         shouldStop: Callable[[UnitResult], bool] = lambda result: False,
-        onTick: Callable[[Dict[int, Job]], None] = lambda running: None,
         contests: Optional[Contests] = None,
         changes: Callable[[Sequence[int]], Changes] = lambda using: ((), ()),
+        observer: Optional[Observer] = None,
     ) -> None:
         """Prepares the loop; nothing starts before run().
 
@@ -127,10 +187,10 @@ class Loop:
             makeJob: a unit as a job for a device.
             onResult: called with each result before it counts (the journal).
             shouldStop: whether a result ends the whole step (exit-on-error).
-            onTick: called now and then with what runs (progress).
             contests: decides split problems; None where no problem is split.
             changes: given the devices in use, says which workers have come and which devices are
                 leaving (a cluster's).
+            observer: is told what happens.
         """
         self._changes = changes
         self._schedule = schedule
@@ -139,11 +199,12 @@ class Loop:
         self._makeJob = makeJob
         self._onResult = onResult
         self._shouldStop = shouldStop
-        self._onTick = onTick
         self._contests = contests
+        self._observer = observer or Observer()
         self._warnedOfSpread = False
         self._shortened: Set[int] = set()
         self._secondsLeft: Dict[int, float] = {}
+        self._last: Dict[int, LastLine] = {}
         self._futures: Dict[Future, int] = {}
         self._jobs: Dict[int, Job] = {}
         self._begun: Dict[int, float] = {}
@@ -171,7 +232,7 @@ class Loop:
                 self._handOut()
                 self._release()
                 self._look()
-                self._onTick(dict(self._jobs))
+                self._observer.tick(self._jobs, self._last, self._secondsLeft)
         except BaseException:
             self._killAll()
             raise
@@ -206,7 +267,9 @@ class Loop:
             self._setAside(device, "its worker died %d times" % worker.starts)
             return
         self._begun[device] = time.monotonic()
+        self.result.workerStarts.append(WorkerStart(device, time.time()))
         self._schedule.setAway(device, True)
+        self._observer.changed(device, STARTING)
         try:
             self._futures[worker.start()] = device
         except Exception as error:  # loky cannot start a process: no memory, no descriptors
@@ -254,6 +317,7 @@ class Loop:
             job = self._makeJob(unit, self._workers[device].device)
             self._jobs[device] = job
             self._begun[device] = time.time()
+            self._observer.began(device, job)
             try:
                 self._futures[self._workers[device].submit(job)] = device
             except Exception as error:  # the executor broke while the worker was idle
@@ -276,19 +340,27 @@ class Loop:
                 self._workers[device].close()
                 self._workers[device].starts -= 1  # an end that was asked for is no death
                 self._released.add(device)
+                self._observer.changed(device, IDLE)
 
     def _finish(self, future: "Future", device: int) -> None:
         error = future.exception()
         if device not in self._jobs:
+            if error is None:
+                self._noteStart(device, future.result().lockSeconds)
             self._finishStart(device, error, "" if error else future.result().note)
         elif error is not None:
             self._workerDied(device, error)
         else:
             self._account(device, future.result())
 
+    def _noteStart(self, device: int, lockSeconds: float) -> None:
+        start = [each for each in self.result.workerStarts if each.device == device][-1]
+        start.ready, start.lockSeconds = time.time(), round(lockSeconds, 3)
+
     def _finishStart(self, device: int, error: Optional[BaseException], note: str) -> None:
         if error is None:
             self._schedule.setAway(device, False)
+            self._observer.changed(device, IDLE)
             if note and self._workers[device].starts == 1:
                 self._note("%s", note)
             seconds = time.monotonic() - self._begun[device]
@@ -339,6 +411,7 @@ class Loop:
                 _short(result.warmUp.message),
             )
         done = [rectangleOf(piece) for piece in result.pieces]
+        left: List[Rectangle] = []
         if outcome.kind == MEASURED:
             self._schedule.succeeded(device, done if result.shortened else None)
             self._learn(result)
@@ -350,6 +423,8 @@ class Loop:
                 left = self._schedule.failed(device, done, outcome.lastPair, result.ready)
             for rectangle in left:
                 self._lose(rectangle, result)
+        lost = 0 if outcome.unit.extra else sum(rectangle.pairs for rectangle in left)
+        self._observer.ended(device, result, lost)
         self._decide(result)
         if self._shouldStop(result):
             self._schedule.stop()
@@ -410,6 +485,8 @@ class Loop:
 
     def _look(self) -> None:
         """Reads how far the running units are; shortens one for which the others would wait."""
+        ends = {device: lastLine(job.file(".log")) for device, job in self._jobs.items()}
+        self._last = {device: end for device, end in ends.items() if end is not None}
         progress = {device: self._progress(device, job) for device, job in self._jobs.items()}
         self._cost.watch({device: parts for device, parts in progress.items() if parts})
         self._secondsLeft = {
@@ -449,16 +526,16 @@ class Loop:
 
     def _progress(self, device: int, job: Job) -> List[Part]:
         """The finished parts of a running unit, by the last line of its log."""
-        pair = lastPair(job.file(".log")) if _isDivisible(job) else None
-        if pair is None:
+        last = self._last.get(device) if _isDivisible(job) else None
+        if last is None or last.pair is None:
             return []
         # The clock of the log's file system need not be this machine's.
-        working = self._working(device, job, min(time.time(), pair[2]))
+        working = self._working(device, job, min(time.time(), last.written))
         if working <= 0:
             return []
         unit = job.unit
-        rows = pair[0] - job.written
-        columns = pair[1] - job.firstColumn - unit.firstSolution + 1
+        rows = last.pair.problem - job.written
+        columns = last.pair.solution - job.firstColumn - unit.firstSolution + 1
         if not (0 <= rows < unit.problemCount and 0 < columns <= unit.solutionCount):
             return []  # it only looks like a line about one of the unit's pairs
         areas = [(unit.firstProblem, rows, unit.solutionCount)] if rows else []
@@ -488,6 +565,7 @@ class Loop:
         self.result.devicesLost.append(device)
         left = len(self._schedule.devices)
         self._note("device %d is set aside: %s; %d left", device, why, left)
+        self._observer.changed(device, LOST)
         self._workers[device].kill()
         self._askContests()  # those that it was to decide need another device
 

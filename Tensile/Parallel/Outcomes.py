@@ -104,6 +104,18 @@ def describeExit(status: Optional[int]) -> str:
     return "exit %d" % status
 
 
+def refusalOf(result: UnitResult) -> str:
+    """The client's words where it refused its options or its INI; empty where it did not.
+
+    It then ends before it touches the GPU, by an exception of boost::program_options, whatever its
+    unit was.
+    """
+    if result.ready or result.pieces or "boost::program_options::" not in result.tail:
+        return ""
+    _, found, words = result.tail.partition("what():")
+    return words.strip().splitlines()[0] if found and words.strip() else "see its output"
+
+
 def readTail(path: str) -> str:
     """The last lines of a log, as text whatever the bytes were."""
     try:

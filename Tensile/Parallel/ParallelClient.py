@@ -15,6 +15,8 @@ import logging
 import os
 import signal
 import sys
+import threading
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -22,13 +24,14 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence,
 from . import DeviceConfigs, ParseArguments, Results, ResultsJoin
 from .Baseline import chooseBaseline
 from .BestSolution import BestPiece, BestTable
-from .ClientConfig import ClientOptions, readClientConfigs
+from .ClientConfig import ClientOptions, keepsSizesWhole, readClientConfigs
 from .ClientLog import serialLines, writeClientLog
 from .ClientOutput import PairLine, readPairs
 from .Contest import Contests, readValue
 from .Cost import Cost
 from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
+from .Display import Display, PlainDisplay
 from .Errors import InputError, TensileParallelError, describeError
 from .Files import isProgram
 from .HangLimit import hangSeconds
@@ -38,22 +41,25 @@ from .Locks import (
     LOCKS_FOLDER,
     lockHolder,
     lookAtLocks,
-    useAbsoluteLockFolder,
+    useAbsolutePaths,
 )
 from .Loop import Changes, Loop, LoopResult, Lost, WorkerLike
 from .Neighbours import busyNotes
-from .Outcomes import examine
+from .Outcomes import examine, refusalOf
 from .ParseArguments import ClientSettings
 from .Platform import System
+from .Progress import StepProgress, intoFile
 from .QuietMachine import numaNotes, surroundings
 from .Schedule import Rectangle, Schedule, rectangleOf, subtract
 from .SerialLock import lockForSerial
 from .SolutionNames import readSolutions
+from .Status import PROGRESS_FILE
 from .Step import Step, makeJob, makeStep, plainJob
 from .StepFolder import StepFolder, fileMark, keepAside
 from .StepReport import StepReport, tallyOf
 from .Terminal import openStreams, tell
 from .Types import MEASURED, ClientExit, Device, Job, Piece, Unit, UnitResult
+from .UnitLogs import packLogs
 from .Worker import DeviceWorker
 
 if TYPE_CHECKING:
@@ -112,6 +118,8 @@ def _signalsRaise() -> Iterator[None]:
     ]
 
     def stop(number: int, frame: object) -> None:
+        # loky's own threads lose their processes now, which is no news.
+        threading.excepthook = lambda event: log.debug("a thread ended: %r", event.exc_value)
         for other in numbers:
             signal.signal(other, signal.SIG_DFL)  # a second one ends this at once
         raise _Stopped(number)
@@ -124,7 +132,7 @@ def _signalsRaise() -> Iterator[None]:
 def _run(settings: ClientSettings) -> int:
     if not settings.configFiles:
         raise InputError("no --config-file: name the client's INI (see --help)")
-    useAbsoluteLockFolder()
+    useAbsolutePaths()
     if settings.emulate:
         os.environ["TENSILE_EMULATED_DEVICES"] = str(settings.emulate)
     if settings.scheduler or settings.schedulerFile:
@@ -255,6 +263,7 @@ class StepRun:
         self._pieces: List[Piece] = [piece for piece, _ in there]
         self._earlier = there
         self._written = False
+        self._refusal = ""
         self._wholeResult: Optional[UnitResult] = None
         self._lost = [lostFrom(record) for record in folder.lost]
         self._pairsDone = 0 if step.whole else self._measuredPairs()
@@ -276,7 +285,7 @@ class StepRun:
         self._writeReport("planned")
         cost = self._cost
         ordinals = [device.ordinal for device in self._devices]
-        keepWhole = self._settings.keepSizesWhole or bool(keepsSizesWhole(step))
+        keepWhole = self._settings.keepSizesWhole or bool(keepsSizesWhole(step.config))
         missing = self._missing()
         baseline = None
         if not step.whole and not step.best and self._settings.baseline != "off":
@@ -304,6 +313,7 @@ class StepRun:
         if self._settings.client is None:
             # The emulated client tells of two on one device, counting within this run.
             os.environ[LOCK_DIR_VARIABLE] = os.environ.get(LOCK_DIR_VARIABLE) or lockFolder
+        progress = self._makeProgress(schedule, lockFolder)
         loop = Loop(
             schedule,
             cost,
@@ -313,10 +323,50 @@ class StepRun:
             shouldStop=self._endsStep,
             contests=None if step.whole else self._contests,
             changes=self._changes,
+            observer=progress,
         )
-        result = loop.run()
+        try:
+            result = loop.run()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._report.write("running")  # the last units may not be in it
+            progress.end("stopped")
+            raise
         self._noteHeld(result, lockFolder)
-        return self._finish(result)
+        status = self._finish(result)
+        progress.end("finished")
+        return status
+
+    def _makeProgress(self, schedule: Schedule, lockFolder: str) -> StepProgress:
+        """What listens to the loop: tells a file and, without a front end, the output."""
+        devices = {device.ordinal: device for device in self._devices}
+        tellings = [intoFile(self._outputs / PROGRESS_FILE)]
+        if not self._settings.frontEnd:
+            tellings.append(_Alone(PlainDisplay(), self._settings.client is None).tell)
+
+        def tellProgress(told: Dict[str, Any], new: bool) -> None:
+            for each in tellings:
+                each(told, new)
+
+        return StepProgress(
+            self._step,
+            self._settings.run,
+            list(devices),
+            schedule,
+            self._cost,
+            self._pairsMeasured,
+            tellProgress,
+            lost=sum(area.rectangle.pairs for area in self._lost),
+            holderOf=lambda device: lockHolder(devices[device], lockFolder),
+            contenders=self._contests.expected,
+        )
+
+    def _pairsMeasured(self) -> int:
+        if not self._step.whole:
+            return self._pairsDone
+        table, last = self._step.table, self._wholeResult
+        measured = last is not None and last.outcome.kind == MEASURED
+        return table.problemCount * table.solutionCount if measured else 0
 
     def _workers(self, lockFolder: str) -> Sequence[WorkerLike]:
         if self._cluster is not None:
@@ -462,7 +512,7 @@ class StepRun:
         if self._step.whole:
             self._wholeResult = result
         self._report.add(result)
-        self._report.write("running")
+        self._report.keepCurrent()
         self._sayProgress(result)
 
     def _journal(self, result: UnitResult, pieces: Sequence[Piece], identity: str) -> None:
@@ -483,7 +533,10 @@ class StepRun:
         )
 
     def _endsStep(self, result: UnitResult) -> bool:
-        """exit-on-error: the first validation failure ends everything."""
+        """exit-on-error: the first validation failure ends everything; so does a refusal."""
+        self._refusal = self._refusal or refusalOf(result)
+        if self._refusal:
+            return True
         wrong = result.validationFailures and not result.outcome.unit.baseline
         return bool(wrong) and self._step.config.flag("exit-on-error")
 
@@ -495,8 +548,11 @@ class StepRun:
         missing += sum(area.pairs for area in result.leftOver)
         join = None
         status = self._exitStatus(result)
+        if self._refusal:
+            status = 2
+            _say("the client refuses its options: %s" % self._refusal)
         if not self._pieces:
-            status = 1
+            status = status or 1
             last = result.lost[-1].message if result.lost else "no device could be used"
             _say("nothing at all could be measured (%s): no results file is written" % last)
         elif self._mayReplaceResults(missing):
@@ -525,6 +581,7 @@ class StepRun:
         if self._pieces:  # else it is the client that does not work, and may do so the next time
             end["lost"] = [asdict(area) for area in lost]
         self._folder.journal.append({"finished": end})
+        packLogs(_logOf(self._outputs, piece) for piece in self._folder.measured)
         self._sayEnd(result, status)
         return status
 
@@ -542,6 +599,7 @@ class StepRun:
             status = 1 if last.outcome.exitStatus is None else last.outcome.exitStatus
             end = {"exit": status, "missing": missing, "file": fileMark(self._step.results)}
             self._folder.journal.append({"finished": end})
+        packLogs(_logOf(self._outputs, piece) for piece in self._folder.measured)
         self._report.finish(result, None, status, fileMark(self._step.results))
         _say("%s: the client's exit is %d" % (self._step.results, status))
         return status
@@ -712,18 +770,19 @@ class StepRun:
     def _sayProgress(self, result: UnitResult) -> None:
         outcome, unit = result.outcome, result.outcome.unit
         total = self._step.table.problemCount * self._step.table.solutionCount
-        _say(
-            "device %d: unit %d (problems %d-%d) %s after %.1f s; %d %% of this step"
-            % (
-                outcome.device,
-                unit.number,
-                unit.firstProblem,
-                unit.lastProblem,
-                outcome.kind,
-                outcome.seconds,
-                100 * self._pairsDone // max(1, total),
-            )
+        text = "device %d: unit %d (problems %d-%d) %s after %.1f s; %d %% of this step" % (
+            outcome.device,
+            unit.number,
+            unit.firstProblem,
+            unit.lastProblem,
+            outcome.kind,
+            outcome.seconds,
+            100 * self._pairsDone // max(1, total),
         )
+        if self._settings.frontEnd and not self._settings.verbose:
+            tell(text)  # without the mark: for the log, not for the terminal
+        else:
+            log.info("%s", text)  # shown with -v
 
     def _sayEnd(self, result: LoopResult, status: int) -> None:
         lost = sum(area.rectangle.pairs for area in [*self._lost, *result.lost])
@@ -758,15 +817,29 @@ def lostFrom(record: Dict[str, Any]) -> Lost:
     return Lost(**{**record, "rectangle": Rectangle(**record["rectangle"])})
 
 
-def keepsSizesWhole(step: Step) -> str:
-    """Why a problem's solutions must stay on one device; empty where they need not."""
-    if step.passes > 1:
-        return "several passes are merged per device"
-    if step.config.get("skip-slow-solution-ratio") not in (None, "", "0", "0.0"):
-        return "skip-slow-solution-ratio compares a solution with those before it"
-    if step.config.get("performance-metric") == "CUEfficiency":
-        return "with CUEfficiency the row names the least time of all its solutions"
-    return ""
+class _Alone:
+    """Shows progress where there is no front end to do it."""
+
+    def __init__(self, display: Display, emulated: bool) -> None:
+        self._display = display
+        self._started = time.time()
+        self._emulated = emulated
+
+    def tell(self, told: Dict[str, Any], new: bool) -> None:
+        """Takes what progress.json would hold."""
+        state = {"running": "benchmarking"}.get(told["state"], told["state"])
+        left = told["step"]["secondsLeft"]
+        self._display.show(
+            {
+                "state": state,
+                "emulated": self._emulated,
+                "started": self._started,
+                "step": told["step"],
+                "devices": told["devices"],
+                "secondsLeft": left,
+                "secondsLeftIs": "about",
+            }
+        )
 
 
 class _PairFinder:
@@ -805,11 +878,19 @@ def _say(text: str) -> None:
     log.info("%s", text)
 
 
+class _Marked(logging.Formatter):
+    """Lines for a person; warnings are marked, as --quiet shows them too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        note = "note: " if record.levelno >= logging.WARNING else ""
+        return SAY + note + super().format(record)
+
+
 def _startLog(settings: ClientSettings) -> None:
     """Warnings on stderr; with a front end, everything goes into its log by way of our output."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.DEBUG if settings.verbose else logging.WARNING)
-    handler.setFormatter(logging.Formatter(SAY + "%(message)s"))
+    handler.setFormatter(_Marked())
     log.setLevel(logging.DEBUG)
     log.addHandler(handler)
 

@@ -4,161 +4,91 @@
 The two commands stand in front of other programs: TensileParallel in front of Tensile,
 TensileParallelClient in front of tensile_client. What is not ours is handed on as it was written
 and in its order. Names are never abbreviated on our side, because the host has names that begin
-like ours (`--device`, `--devices`).
+like ours (`--device`, `--devices`). What neither knows and looks like one of ours is refused: the
+host would refuse it minutes later, with its own list of options.
 
-To tell CONFIG and OUT from the values of the host's own options, the number of values that each
-of those takes has to be known. They are listed in HOST_OPTIONS, read from the argument parsers of
-TensileLite 2024, early 2025 and 2026 and of classic 4.44. An option that is not listed (of a newer
-host) takes the word after it as its value if two positional arguments are left without that word;
-write `--option=value` to be sure.
+Our options are written once, in the parsers below. docs/options.md is made from them
+(tools/optionsTable).
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
-import re
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
-from .ClientConfig import SWITCHES
+from .ClientConfig import SWITCHES, isKnownOption, longName
+from .CommandLine import (
+    HOST_OPTIONS,
+    Word,
+    isNamedIn,
+    joinWords,
+    lastValue,
+    meantOptions,
+    serialArguments,
+    settlePositionals,
+    splitWords,
+    unknownOptions,
+)
 from .Errors import InputError
 from .Types import Device
 
 SETTINGS_VERSION = 1
 
-# How many values each option of the hosts' `Tensile` command takes; MANY: one or more.
-MANY = -1
-HOST_OPTIONS: Dict[str, int] = {
-    "--alternate-format": 0,
-    "--arch": 1,
-    "--asm-cache": 1,
-    "--assembler": 1,
-    "--build-only": 0,
-    "--c-compiler": 1,
-    "--client-build-path": 1,
-    "--client-lock": 1,
-    "--client-path": 1,
-    "--code-object-version": 1,
-    "--cpu-only": 0,
-    "--cxx-compiler": 1,
-    "--debug": 0,
-    "--device": 1,
-    "--device-enumerator": 1,
-    "--global-parameters": MANY,
-    "--gpu-targets": 1,
-    "--library-format": 1,
-    "--logic-format": 1,
-    "--mx-scale-format": 1,
-    "--no-cache": 0,
-    "--no-merge-files": 0,
-    "--offload-bundler": 1,
-    "--platform": 1,
-    "--prebuilt-client": 1,
-    "--restore-from-log": 1,
-    "--rocm-agent-enumerator": 1,
-    "--runtime-language": 1,
-    "--short-names": 0,
-    "--solution-pool": 1,
-    "--use-cache": 0,
-    "--validate-metadata": 0,
-    "--verbose": 0,
-    "-d": 1,
-    "-p": 1,
-    "-v": 0,
-}
-
-# Ours, on the two commands.
-RUN_OPTIONS: Dict[str, int] = {
-    "--affinity": 0,
-    "--allow-failures": 0,
-    "--baseline": 1,
-    "--client": 1,
-    "--devices": 1,
-    "--doctor": 0,
-    "--emulate": 1,
-    "--fresh": 0,
-    "--hang-limit": 1,
-    "--help": 0,
-    "--join": 1,
-    "--keep-sizes-whole": 0,
-    "--local-cluster": 1,
-    "--max-frequency": 1,
-    "--no-wait": 0,
-    "--no-warm-up": 0,
-    "--node-name": 1,
-    "--quiet": 0,
-    "--scheduler": 1,
-    "--scheduler-file": 1,
-    "--slurm": 1,
-    "--strict": 0,
-    "--tensile-root": 1,
-    "--version": 0,
-    "-h": 0,
-}
-CLIENT_OPTIONS: Dict[str, int] = {
-    "--affinity": 0,
-    "--allow-failures": 0,
-    "--baseline": 1,
-    "--client": 1,
-    "--devices": 1,
-    "--emulate": 1,
-    "--fresh": 0,
-    "--hang-limit": 1,
-    "--help": 0,
-    "--keep-sizes-whole": 0,
-    "--no-wait": 0,
-    "--no-warm-up": 0,
-    "--outputs": 1,
-    "--scheduler": 1,
-    "--scheduler-file": 1,
-    "--settings": 1,
-    "--strict": 0,
-    "--verbose": 0,
-    "--version": 0,
-    "-h": 0,
-    "-v": 0,
-}
-# Planned, and not to be mistaken for an option of the host meanwhile.
-NOT_YET: Dict[str, int] = {
-    "--plan": 0,
-    "--report": 1,
-    "--status": 1,
-}
-
-# Values that begin with a dash: -1, -0.5, and the client's lists of strides such as -1,-1,64.
-_NEGATIVE_NUMBER = re.compile(r"^-\d*\.?\d+(,-?\d+)*$")
-
-RUN_USAGE = "TensileParallel CONFIG [SIZES] OUT [options] [any option of Tensile's own]"
-CLIENT_USAGE = "TensileParallelClient --config-file INI [options] [any option of tensile_client]"
+RUN_USAGE = "TensileParallel CONFIG [SIZES] OUT [options] [Tensile's own]"
+CLIENT_USAGE = "TensileParallelClient --config-file INI [options] [tensile_client's own]"
 
 RUN_EXAMPLES = """\
 examples:
   TensileParallel config.yaml out
-      benchmark on the GPUs that GlobalParameters: DeviceList in config.yaml names
+      on the GPUs that DeviceList in config.yaml's GlobalParameters names
   TensileParallel config.yaml out --devices all --library-format msgpack
       on every GPU; the second option is Tensile's own
   TensileParallel alternate.yaml sizes.yaml out --alternate-format
       the two-file format; DeviceList is read from the first file
+  TensileParallel --doctor config.yaml
+      could a run start here, and on which GPUs?
   TensileParallel config.yaml out --emulate 4
-      try it out: four emulated devices instead of the machine's
+      a rehearsal: four emulated devices instead of the machine's
+  TensileParallel --plan config.yaml out
+      what that would measure, and about how long it takes; starts nothing
 
-every option that is not listed here is handed on to Tensile.
-Without a usable DeviceList this is `Tensile CONFIG OUT`, unchanged.
-exit status: 0 done; 1 the run failed or some pairs could not be measured; 2 bad input,
-nothing was started; 130 or 143 interrupted.
+Every option that is not listed here is handed on to Tensile; its -v also shows
+here what Tensile prints. Without a usable DeviceList this is `Tensile CONFIG
+OUT`, unchanged. The same command again goes on where it was stopped.
+
+exit status:
+  0        done
+  1        the run failed, or some pairs could not be measured
+  2        bad input; nothing was started
+  128 + n  stopped by signal n (130: Ctrl-C); the same command goes on
 """
 
 CLIENT_EXAMPLES = """\
 examples:
-  TensileParallelClient --config-file ClientParameters.ini --client ./tensile_client --devices 0,1
+  TensileParallelClient --config-file ClientParameters.ini \\
+      --client ./tensile_client
+      what that tensile_client would write, made by it on every GPU
+  TensileParallelClient --config-file ClientParameters.ini \\
+      --client ./tensile_client --devices 0,2
+      on two GPUs
   TensileParallelClient --config-file ClientParameters.ini --emulate 4
+      a rehearsal: four emulated devices instead of the machine's
 
-every option that is not listed here is one of tensile_client's and means what it means there.
-The results file and the exit status are those of tensile_client.
+Every option that is not listed here is one of tensile_client's and means what
+it means there.
+
+exit status: tensile_client's own
+  0        done, and every result was right
+  n        so many pairs gave wrong results (255: more)
+  1        some pairs could not be measured, or the run failed
+  2        bad input; nothing was started
+  128 + n  stopped by signal n; the same command goes on
 """
 
 
@@ -190,6 +120,10 @@ class RunSettings:
         localCluster: --local-cluster; 0 where it was not given.
         slurm: --slurm; 0 where it was not given.
         awaitedNodes: how many nodes to wait for at the start.
+        unknownOptions: options that neither we know nor any host that we know.
+        status: the output folder of --status; None where it was not given.
+        json: --json was given.
+        report: the output folder that --report names; None where it was not given.
         argv: the command line as it was.
     """
 
@@ -225,6 +159,11 @@ class RunSettings:
     localCluster: int = 0
     slurm: int = 0
     awaitedNodes: int = 1
+    unknownOptions: Tuple[str, ...] = ()
+    plan: bool = False
+    status: Optional[str] = None
+    json: bool = False
+    report: Optional[str] = None
     argv: Tuple[str, ...] = ()
 
     @property
@@ -295,20 +234,6 @@ class ClientSettings:
     schedulerFile: str = ""
 
 
-@dataclass(frozen=True)
-class _Word:
-    """One option with its values, or one positional argument (option is then empty).
-
-    `tokens` are the words of the command line that it was made of.
-    """
-
-    option: str
-    values: Tuple[str, ...]
-    tokens: Tuple[str, ...]
-    ours: bool = False
-    unknown: bool = False
-
-
 def parseRunArguments(argv: Sequence[str]) -> RunSettings:
     """Settings of the command TensileParallel.
 
@@ -319,23 +244,33 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         InputError: an option of ours is malformed, or CONFIG or OUT is missing.
         SystemExit: after --help.
     """
-    words = _splitWords(argv, RUN_OPTIONS, HOST_OPTIONS)
-    ours = _ourParser(RUN_USAGE, RUN_EXAMPLES, _addRunOptions).parse(words)
+    words = splitWords(argv, runOptions(), HOST_OPTIONS)
+    ours = runParser().parse(words)
     if ours.version:
         return RunSettings(version=True, tensileRoot=ours.tensile_root, argv=tuple(argv))
-    words = _settlePositionals(words)
+    _refuseTogether(ours)
+    for option, value in (("--status", ours.status), ("--report", ours.report)):
+        if value is not None:
+            return _lookSettings(option, value, ours, words, argv)
+    words = settlePositionals(words)
     positionals = [word.values[0] for word in words if not word.option]
-    if (ours.doctor or ours.join is not None) and len(positionals) < 2:
+    readsOnly = ours.doctor or ours.join is not None
+    if (readsOnly or ours.plan and positionals) and len(positionals) < 2:
         positionals = [*positionals, ""]  # it needs no output folder, and a config only to read it
-    if len(positionals) < 2 and not ours.doctor and ours.join is None:
+    if len(positionals) < 2 and not readsOnly:
+        for name in unknownOptions(words):
+            if meantOptions(name, runOptions()):
+                raise InputError(_didYouMean(name, runOptions()))
+        if ours.plan:
+            raise InputError("usage: TensileParallel --plan CONFIG [SIZES] [OUT] [options]")
         raise InputError("usage: %s (a config file and an output folder are needed)" % RUN_USAGE)
     host = [word for word in words if word.option and not word.ours]
-    prebuilt = _lastValue(host, "--prebuilt-client")
+    prebuilt = lastValue(host, "--prebuilt-client")
     return RunSettings(
         configs=tuple(positionals[:-1]),
         out=positionals[-1],
-        hostOptions=_joinWords(word for word in host if word.option != "--prebuilt-client"),
-        hostArguments=_serialArguments(words),
+        hostOptions=joinWords(word for word in host if word.option != "--prebuilt-client"),
+        hostArguments=serialArguments(words),
         alternateFormat=any(word.option == "--alternate-format" for word in host),
         client=prebuilt if ours.client is None else ours.client,
         prebuiltClient=prebuilt,
@@ -362,8 +297,43 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         nodeName=ours.node_name or "",
         localCluster=ours.local_cluster,
         slurm=ours.slurm,
+        unknownOptions=unknownOptions(host),
+        plan=ours.plan,
+        json=ours.json,
         argv=tuple(argv),
     )
+
+
+def _refuseTogether(ours: argparse.Namespace) -> None:
+    """Options of which at most one, or both, can be meant.
+
+    Raises:
+        InputError: such a pair, or half of one.
+    """
+    if ours.plan and ours.doctor:
+        raise InputError("--plan and --doctor are two questions: ask one at a time")
+    if ours.json and not ours.plan and ours.status is None:
+        raise InputError("--json is how --plan and --status answer: give one of them too")
+
+
+def _lookSettings(
+    option: str,
+    folder: str,
+    ours: argparse.Namespace,
+    words: Sequence[Word],
+    argv: Sequence[str],
+) -> RunSettings:
+    """--status OUT and --report OUT stand alone: what is meant for a run would be in vain.
+
+    Raises:
+        InputError: there is something else.
+    """
+    others = [word.tokens[0] for word in words if word.option not in (option, "--json", "--quiet")]
+    if others:
+        raise InputError("%s looks at a run and starts none: leave out %s" % (option, others[0]))
+    if not folder:
+        raise InputError("%s needs the output folder of a run" % option)
+    return RunSettings(status=ours.status, report=ours.report, json=ours.json, argv=tuple(argv))
 
 
 def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
@@ -377,12 +347,19 @@ def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
         SystemExit: after --help and --version.
     """
     # Every option of tensile_client takes one value but for --help, which is ours.
-    words = _splitWords(argv, CLIENT_OPTIONS, {}, unknownArity=1)
-    ours = _ourParser(CLIENT_USAGE, CLIENT_EXAMPLES, _addClientOptions).parse(words)
+    words = splitWords(argv, clientOptions(), {}, unknownArity=1)
+    ours = clientParser().parse(words)
     if ours.version:
         print("TensileParallelClient %s" % ourVersion())
         raise SystemExit(0)
     theirs = [word for word in words if not word.ours]
+    for name in unknownOptions(theirs):
+        meant = _didYouMean(name, clientOptions())
+        if meant and not isKnownOption(longName(name.lstrip("-"))):
+            raise InputError(meant)
+    for word in theirs:
+        if word.option and not word.values and word.option.lstrip("-") not in SWITCHES:
+            raise InputError("the client's option %s needs a value" % word.option)
     settings = ClientSettings(
         configFiles=tuple(
             value for word in theirs if word.option == "--config-file" for value in word.values
@@ -392,12 +369,56 @@ def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
             for word in theirs
             if word.option and word.option != "--config-file"
         ),
-        clientArgv=_joinWords(theirs),
+        clientArgv=joinWords(theirs),
         run=str(uuid.uuid4()),
     )
     if ours.settings is not None:
         settings = _withSettingsFile(settings, ours.settings)
     return _withClientOptions(settings, ours)
+
+
+def refuseMisspelt(settings: RunSettings, hostSource: str) -> None:
+    """End where an option is a slip of one of ours and not the host's.
+
+    Args:
+        settings: the command line.
+        hostSource: text of the host's module Tensile.py; empty where there is no host.
+
+    Raises:
+        InputError: with what was probably meant.
+    """
+    for name in settings.unknownOptions:
+        meant = _didYouMean(name, runOptions())
+        if meant and not isNamedIn(hostSource, name):
+            raise InputError(meant)
+
+
+def _didYouMean(name: str, ours: Dict[str, int]) -> str:
+    """The words that say so; empty where nothing of ours is near."""
+    meant = " or ".join(meantOptions(name, ours))
+    return "unknown option %s: did you mean %s?" % (name, meant) if meant else ""
+
+
+@functools.lru_cache(maxsize=None)
+def runParser() -> "_OurParser":
+    """The parser of TensileParallel's own options."""
+    return _ourParser(RUN_USAGE, RUN_EXAMPLES, _addRunOptions)
+
+
+@functools.lru_cache(maxsize=None)
+def clientParser() -> "_OurParser":
+    """The parser of TensileParallelClient's own options."""
+    return _ourParser(CLIENT_USAGE, CLIENT_EXAMPLES, _addClientOptions)
+
+
+def runOptions() -> Dict[str, int]:
+    """TensileParallel's own options, each with the number of its values."""
+    return runParser().arities
+
+
+def clientOptions() -> Dict[str, int]:
+    """TensileParallelClient's own options, each with the number of its values."""
+    return clientParser().arities
 
 
 def ourVersion() -> str:
@@ -407,165 +428,14 @@ def ourVersion() -> str:
     return __version__
 
 
-def globalParametersOption(
-    hostOptions: Sequence[str], additions: Dict[str, str]
-) -> Tuple[str, ...]:
-    """The host's options with further global parameters, which beat the user's.
-
-    The host keeps only the last --global-parameters (the 2026 one keeps all), so the additions
-    have to go into that one; within it, the last of a name counts.
-
-    Args:
-        hostOptions: the host's options, without positional arguments.
-        additions: name to Python literal, as text.
-    """
-    if not additions:
-        return tuple(hostOptions)
-    new = tuple("%s=%s" % item for item in additions.items())
-    words = _splitWords(hostOptions, {}, HOST_OPTIONS)
-    given = [i for i, word in enumerate(words) if word.option == "--global-parameters"]
-    if not given:
-        return tuple(hostOptions) + ("--global-parameters",) + new
-    last = words[given[-1]]
-    words[given[-1]] = replace(last, tokens=("--global-parameters",) + last.values + new)
-    return _joinWords(words)
-
-
-def hostOptionValue(hostOptions: Sequence[str], names: Sequence[str]) -> Optional[str]:
-    """The last value that the host's options give to one of the names; None where none does.
-
-    An abbreviation that is one in some hosts only counts as well.
-    """
-    words = _splitWords(hostOptions, {}, HOST_OPTIONS, unknownArity=1)
-
-    def isMeant(option: str) -> bool:
-        return option in names or any(
-            len(option) > 4 and option not in HOST_OPTIONS and name.startswith(option)
-            for name in names
-        )
-
-    values = [word.values[-1] for word in words if word.values and isMeant(word.option)]
-    return values[-1] if values else None
-
-
-def givesHostOption(hostOptions: Sequence[str], name: str) -> bool:
-    """Whether the host's options hold this one, abbreviated or not."""
-    return any(word.option == name for word in _splitWords(hostOptions, {}, HOST_OPTIONS))
-
-
-def _splitWords(
-    argv: Sequence[str],
-    ours: Dict[str, int],
-    theirs: Dict[str, int],
-    unknownArity: Optional[int] = None,
-) -> List[_Word]:
-    """Cut a command line into options with their values, and positional arguments.
-
-    An option that nobody knows is marked and takes no value here unless `unknownArity` says so;
-    see _settlePositionals.
-    """
-    words: List[_Word] = []
-    index = 0
-    while index < len(argv):
-        token = argv[index]
-        if token == "--":
-            words.append(_Word("--", (), ("--",)))
-            words.extend(_Word("", (rest,), (rest,)) for rest in argv[index + 1 :])
-            break
-        if not _isOption(token):
-            words.append(_Word("", (token,), (token,)))
-            index += 1
-            continue
-        name, attached, text = _splitOption(token, theirs)
-        if name in NOT_YET and name not in ours and theirs:
-            raise InputError("%s is not available in this version of TensileParallel" % name)
-        known = ours.get(name, theirs.get(name))
-        arity = known if known is not None else unknownArity or 0
-        end = index + 1
-        if not attached:
-            while end < len(argv) and not _isOption(argv[end]):
-                if arity != MANY and end - index > arity:
-                    break
-                end += 1
-        values = (text,) if attached else tuple(argv[index + 1 : end])
-        tokens = tuple(argv[index:end])
-        words.append(_Word(name, values, tokens, name in ours, known is None))
-        index = end
-    return words
-
-
-def _isOption(token: str) -> bool:
-    """Whether a word is an option, as argparse tells them apart (-1 is a value)."""
-    if len(token) < 2 or token[0] != "-" or _NEGATIVE_NUMBER.match(token):
-        return False
-    return " " not in token.split("=", 1)[0]
-
-
-def _splitOption(token: str, theirs: Dict[str, int]) -> Tuple[str, bool, str]:
-    """(name, whether a value is attached, that value) of an option's word.
-
-    Abbreviations of the host's names and values attached to its short options (-d1) are resolved
-    as its argparse does.
-    """
-    if token.startswith("--"):
-        name, equals, value = token.partition("=")
-        if name not in theirs:
-            fitting = [option for option in theirs if option.startswith(name)]
-            # Ours are exact, and the host's own parser reports what is ambiguous.
-            if len(fitting) == 1 and name not in RUN_OPTIONS and name not in NOT_YET:
-                name = fitting[0]
-        return name, bool(equals), value
-    if token[:2] in theirs and len(token) > 2:
-        return token[:2], True, token[2:].lstrip("=")
-    return token, False, ""
-
-
-def _settlePositionals(words: List[_Word]) -> List[_Word]:
-    """Give unknown options the word after them, unless CONFIG or OUT would then be missing."""
-    settled: List[_Word] = []
-    spare = sum(1 for word in words if not word.option) - 2
-    for word in words:
-        before = settled[-1] if settled else None
-        takes = before is not None and before.unknown and len(before.tokens) == 1
-        if takes and not word.option and spare > 0 and "=" not in before.tokens[0]:
-            settled[-1] = replace(before, values=word.values, tokens=before.tokens + word.tokens)
-            spare -= 1
-        else:
-            settled.append(word)
-    return settled
-
-
-def _joinWords(words: Any) -> Tuple[str, ...]:
-    return tuple(token for word in words for token in word.tokens)
-
-
-def _serialArguments(words: Sequence[_Word]) -> Tuple[str, ...]:
-    """The user's command line without our options.
-
-    Where one of ours stood between an option that takes many values and a positional argument,
-    leaving it out would join the two; then the positional arguments go first.
-    """
-    rest = [word for word in words if not word.ours]
-    for before, after in zip(rest, rest[1:]):
-        if HOST_OPTIONS.get(before.option) == MANY and not after.option:
-            options = [word for word in rest if word.option and word.option != "--"]
-            return _joinWords([word for word in rest if not word.option] + options)
-    return _joinWords(rest)
-
-
-def _clientValue(word: _Word) -> str:
+def _clientValue(word: Word) -> str:
     """An option's value; a switch without one is on."""
     if not word.values and word.option.lstrip("-") in SWITCHES:
         return "1"
     return " ".join(word.values)
 
 
-def _lastValue(words: Sequence[_Word], option: str) -> Optional[str]:
-    values = [word.values[-1] for word in words if word.option == option and word.values]
-    return values[-1] if values else None
-
-
-def _globalParameters(words: Sequence[_Word]) -> Tuple[Tuple[str, str], ...]:
+def _globalParameters(words: Sequence[Word]) -> Tuple[Tuple[str, str], ...]:
     """(name, text) of the last --global-parameters, the one that the host keeps."""
     given = [word for word in words if word.option == "--global-parameters"]
     if not given:
@@ -670,9 +540,18 @@ class _OurParser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         raise InputError("%s (see %s --help)" % (message, self.prog))
 
-    def parse(self, words: Sequence[_Word]) -> argparse.Namespace:
+    @functools.cached_property
+    def arities(self) -> Dict[str, int]:
+        """Each option with the number of its values, 0 or 1."""
+        return {
+            name: 0 if action.nargs == 0 else 1
+            for action in self._actions
+            for name in action.option_strings
+        }
+
+    def parse(self, words: Sequence[Word]) -> argparse.Namespace:
         """Parse the words that are ours."""
-        return self.parse_args(_joinWords(word for word in words if word.ours))
+        return self.parse_args(joinWords(word for word in words if word.ours))
 
 
 def _ourParser(usage: str, epilog: str, addOptions: Any) -> _OurParser:
@@ -681,10 +560,13 @@ def _ourParser(usage: str, epilog: str, addOptions: Any) -> _OurParser:
         usage=usage,
         epilog=epilog,
         allow_abbrev=False,
+        add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     addOptions(parser)
-    parser.add_argument("--version", action="store_true", help="show the versions and stop")
+    group = parser.add_argument_group("about")
+    group.add_argument("--version", action="store_true", help="show the versions and stop")
+    group.add_argument("-h", "--help", action="help", help="show this and stop")
     return parser
 
 
@@ -705,6 +587,12 @@ def _addDeviceOptions(parser: argparse.ArgumentParser) -> None:
         "on them. Times are made up: a rehearsal, not a measurement",
     )
     group.add_argument(
+        "--no-wait",
+        action="store_true",
+        help="give up at once if another run uses one of the devices, instead of waiting",
+    )
+    group = parser.add_argument_group("measuring")
+    group.add_argument(
         "--hang-limit",
         metavar="SECONDS",
         type=_seconds,
@@ -722,11 +610,6 @@ def _addDeviceOptions(parser: argparse.ArgumentParser) -> None:
         help="keep each device's client on the processors beside the device",
     )
     group.add_argument(
-        "--no-wait",
-        action="store_true",
-        help="give up at once if another run uses one of the devices, instead of waiting",
-    )
-    group.add_argument(
         "--no-warm-up",
         action="store_true",
         help="no thrown-away pair before work on a device that was idle for over a second",
@@ -734,6 +617,7 @@ def _addDeviceOptions(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--baseline",
         choices=("auto", "off"),
+        metavar="auto|off",
         help="off: devices are not compared by a short measurement at the start of a step",
     )
 
@@ -806,6 +690,28 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         help="say whether a run could start here, and what to do about it; with CONFIG, for its "
         "DeviceList. Starts nothing; exit status 1 if a run could not start",
     )
+    group.add_argument(
+        "--plan",
+        action="store_true",
+        help="say what a run would measure, how long, and with what each device begins. Starts "
+        "nothing, needs no GPU; with OUT it uses what an earlier run knows",
+    )
+    group = parser.add_argument_group("during a run")
+    group.add_argument(
+        "--status",
+        metavar="OUT",
+        help="show how the run in OUT is, from any shell. Exit status 0: it runs or ended well; "
+        "1: it failed, was stopped or died; 2: there is none",
+    )
+    group = parser.add_argument_group("what the two print")
+    group.add_argument("--json", action="store_true", help="with --plan and --status: as JSON")
+    group = parser.add_argument_group("after a run")
+    group.add_argument(
+        "--report",
+        metavar="OUT",
+        help="make OUT/report.html, one page on the run in OUT, also of one that goes on or was "
+        "interrupted. Starts nothing",
+    )
     group = parser.add_argument_group("the run")
     group.add_argument(
         "--strict",
@@ -821,7 +727,9 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         "--fresh", action="store_true", help="measure everything again, resume nothing"
     )
     group.add_argument(
-        "--quiet", action="store_true", help="no progress and no summary on the terminal"
+        "--quiet",
+        action="store_true",
+        help="no progress and no summary on the terminal: only notes and errors",
     )
 
 

@@ -23,11 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Dict, List, Optional, Sequence, Tuple
 
 from . import __version__
+from .CommandLine import givesHostOption, globalParametersOption
+from .ConfigSteps import configSteps
 from .CrossCheck import crossCheck
 from .DeviceConfigs import writeDeviceConfigs
 from .DeviceList import ALL_DEVICES, Selection, selectDevices
 from .Devices import DeviceScan, describeDevice, scanDevices
-from .Doctor import Visit, exitStatus, report, visit
+from .Display import makeDisplay
 from .Errors import InputError, TensileParallelError, describeError
 from .Files import isProgram, replaceFile, replaceJson
 from .Fleet import Register, registerPath
@@ -40,6 +42,7 @@ from .History import (
     setAsideUnfinished,
 )
 from .Host import (
+    CLASSIC,
     TENSILELITE_2026,
     UNKNOWN,
     Host,
@@ -51,27 +54,18 @@ from .Host import (
 from .HostArchitecture import Telling, tellArchitecture
 from .HostClock import clockFor
 from .HostRun import HostEnd, runHost
-from .Locks import LOCKS_FOLDER, lookAtLocks, useAbsoluteLockFolder
+from .Locks import LOCKS_FOLDER, lookAtLocks, useAbsolutePaths
 from .Neighbours import busyNotes
 from .NodeFiles import describeFile
 from .ParseArguments import (
     SETTINGS_VERSION,
     RunSettings,
-    givesHostOption,
-    globalParametersOption,
     parseRunArguments,
+    refuseMisspelt,
 )
 from .Platform import System
 from .QuietMachine import numaNotes
-from .Report import (
-    RunRecord,
-    lostDevices,
-    lostPairs,
-    readSteps,
-    textSummary,
-    untriedPairs,
-    writeReports,
-)
+from .Report import writeReports
 from .RunConfig import (
     configNotes,
     globalParameter,
@@ -82,9 +76,12 @@ from .RunConfig import (
     whyNoList,
 )
 from .RunLog import logInto, sayNotes
+from .RunRecord import RunRecord, lostDevices, lostPairs, readSteps, untriedPairs
 from .SerialRun import becomeSerial
+from .Status import KERNELS, LOCK_FILE, OUTPUTS_FOLDER, RunStatus, showStatus
 from .StepFolder import JOURNAL, changedInputs, keepAside
 from .Terminal import openStreams, tell
+from .TextSummary import textSummary
 from .Types import Device
 
 if TYPE_CHECKING:
@@ -92,10 +89,10 @@ if TYPE_CHECKING:
 
 LOG_FILE = "tensile_parallel.log"
 MERGED_FOLDER = "merged_output"
-OUTPUTS_FOLDER = "outputs"
 SETTINGS_FILE = "run.json"
 LAUNCHER_FILE = "client"
-LOCK_FILE = ".lock"
+# How often an output folder that is held is tried: a look at it (--status) takes microseconds.
+LOCK_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -121,6 +118,16 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         settings = parseRunArguments(sys.argv[1:] if argv is None else argv)
         if settings.version:
             return printVersions(settings)
+        if settings.status is not None:
+            return showStatus(settings.status, settings.json, tell)
+        # What only looks is imported where it is asked for: a run starts sooner without.
+        if settings.report is not None:
+            from .HtmlReport import makePage
+
+            return makePage(settings.report)
+        _refuseMisspelt(settings)
+        if settings.plan:
+            return seePlan(settings)
         if settings.join is not None:
             from .Join import join
 
@@ -136,13 +143,29 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 130
 
 
+def _refuseMisspelt(settings: RunSettings) -> None:
+    """Only the host can tell whether an option that looks like one of ours is its own.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not settings.unknownOptions:
+        return
+    try:
+        emulated = settings.emulate > 0
+        source = findHost(os.environ, settings.tensileRoot, emulated).module("Tensile.py")
+    except InputError:
+        source = ""  # what is wrong there is said by whoever needs the host
+    refuseMisspelt(settings, source)
+
+
 def printVersions(settings: RunSettings) -> int:
     """--version: ours, and the host's with its generation and path."""
     tell("TensileParallel %s" % __version__)
     try:
         host = findHost(os.environ, settings.tensileRoot)
     except InputError as error:
-        if settings.tensileRoot:
+        if settings.tensileRoot or os.environ.get("TENSILE_ROOT"):
             raise
         tell("no host: %s" % error)
         return 0
@@ -156,6 +179,8 @@ def seeDoctor(settings: RunSettings) -> int:
     Raises:
         InputError: the config is no file, or its DeviceList is malformed.
     """
+    from .Doctor import Visit, exitStatus, report, visit
+
     config: Any = {}
     wanted = settings.devices
     if settings.configs:
@@ -177,11 +202,27 @@ def seeDoctor(settings: RunSettings) -> int:
             strict=settings.strict,
             noWait=settings.noWait,
             pinClocks=bool(globalParameter(settings, config, "PinClocks")),
+            settings=settings,
+            config=config if settings.configs else None,
         ),
     )
     for line in report(findings, sys.stdout.encoding):
         tell(line)
     return exitStatus(findings)
+
+
+def seePlan(settings: RunSettings) -> int:
+    """--plan: what a run would do, as text or as JSON.
+
+    Raises:
+        InputError: there is nothing to plan for.
+    """
+    from .Plan import makePlan
+    from .PlanText import planJson, planText
+
+    plan = makePlan(settings, System())
+    tell(json.dumps(planJson(plan), indent=1) if settings.json else planText(plan))
+    return 0
 
 
 def _runSomewhere(settings: RunSettings) -> int:
@@ -223,7 +264,7 @@ def run(settings: RunSettings) -> int:
 
 def _run(settings: RunSettings, cluster: "Optional[StepCluster]") -> int:
     """The same on this machine's devices, or on a cluster's."""
-    useAbsoluteLockFolder()
+    useAbsolutePaths()
     host = findHost(os.environ, settings.tensileRoot, emulated=settings.emulate > 0)
     notes: List[str] = []
     if host.standIn:
@@ -374,6 +415,15 @@ def _runParallel(
                 *sayNotes(_heldDevices(settings, selection, places)),
             ]
             runInfo = _writeSettings(settings, host, selection, places, client, history, config)
+            steps = configSteps(config, host.generation == CLASSIC)
+            status = RunStatus(
+                places.out,
+                runInfo["run"],
+                started,
+                steps,
+                [device.ordinal for device in selection.devices],
+                settings.emulate > 0,
+            )
             redo = _begin(settings, config, places, history, runInfo["run"], bool(changed))
             _writeLauncher(places)
             logger.info("TensileParallel %s: %s", __version__, shlex.join(settings.argv))
@@ -389,19 +439,42 @@ def _runParallel(
                 logger.info("%s", describeDevice(device))
             if not settings.quiet:
                 _announce(settings, host, selection, places)
-            end = runHost(
-                _command(settings, host, config, places, client, redo, telling, clock),
-                _environment(settings),
-                log,
-                echoAll=settings.verbose,
-                echoMarked=not settings.quiet,
-                passFds=[lock.fileno()],
-            )
-            return _conclude(
-                settings, host, selection, notes, places, runInfo, history, started, end
-            )
+            command = _command(settings, host, config, places, client, redo, telling, clock)
+            with status:
+                end = _runWatched(settings, command, log, lock, status)
+                exitStatus = _conclude(
+                    settings, host, selection, notes, places, runInfo, history, started, end
+                )
+                status.end(endState(end), exitStatus)
+            return exitStatus
         finally:
             logInto(None)
+
+
+def _runWatched(
+    settings: RunSettings,
+    command: Sequence[str],
+    log: BinaryIO,
+    lock: BinaryIO,
+    status: RunStatus,
+) -> HostEnd:
+    """Runs the host while status.json and what is shown are kept current."""
+    logger = logging.getLogger("TensileParallel")
+    display = makeDisplay(settings.quiet, lambda text: logger.warning("%s", text))
+    status.setState(KERNELS)
+    try:
+        return runHost(
+            command,
+            _environment(settings),
+            log,
+            echoAll=settings.verbose,
+            echoMarked=not settings.quiet,
+            passFds=[lock.fileno()],
+            show=display.write,
+            onTick=lambda: display.show(status.tick()),
+        )
+    finally:
+        display.close()
 
 
 def _heldDevices(settings: RunSettings, selection: Selection, places: Places) -> List[str]:
@@ -495,15 +568,17 @@ def _begin(
 def _lockedOutputs(places: Places) -> BinaryIO:
     """The lock on an output folder, held by this process and by the host until it is gone."""
     lock = open(os.path.join(places.outputs, LOCK_FILE), "ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.close()
-        raise InputError(
-            "another TensileParallel is running in %s: wait for it, or choose another output "
-            "folder" % places.out
-        ) from None
-    return lock
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except OSError:
+            time.sleep(0.02)
+    lock.close()
+    raise InputError(
+        "another TensileParallel is running in %s: wait for it, or choose another output "
+        "folder" % places.out
+    )
 
 
 def _writeSettings(
@@ -519,6 +594,8 @@ def _writeSettings(
     runInfo = {
         "version": SETTINGS_VERSION,
         "run": str(uuid.uuid4()),
+        "command": ["TensileParallel", *settings.argv],
+        "started": time.time(),
         "client": client,
         "emulate": settings.emulate,
         "devices": [asdict(device) for device in selection.devices],
@@ -643,7 +720,7 @@ def _conclude(
         command=("TensileParallel",) + settings.argv,
         started=started,
         ended=time.time(),
-        state="stopped" if end.signal else "failed" if end.status else "finished",
+        state=endState(end),
         exitStatus=status,
         hostStatus=end.status,
         emulated=settings.emulate > 0,
@@ -682,6 +759,11 @@ def _conclude(
                 tell("  | %s" % line, sys.stderr)
         tell("TensileParallel: error: %s" % message, sys.stderr)
     return status
+
+
+def endState(end: HostEnd) -> str:
+    """How a run ended, in one word, as the summary and status.json have it."""
+    return "stopped" if end.signal else "failed" if end.status else "finished"
 
 
 def _verdict(

@@ -41,10 +41,18 @@ def readUsersConfig(settings: RunSettings) -> Tuple[Any, str]:
     except OSError as error:
         return {}, "%s: %s" % (error.filename, error.strerror)
     except (yaml.YAMLError, ValueError) as error:
-        return {}, "%s cannot be read: %s" % (settings.configs[0], str(error).split("\n")[0])
+        return {}, "%s cannot be read: %s" % (settings.configs[0], _inOneLine(error))
     if not isinstance(config, dict):
         return {}, "%s holds no mapping" % settings.configs[0]
     return config, ""
+
+
+def _inOneLine(error: Exception) -> str:
+    """What is wrong with a YAML file, and where."""
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    if problem is None or mark is None:
+        return str(error).split("\n")[0]
+    return "%s (line %d, column %d)" % (problem, mark.line + 1, mark.column + 1)
 
 
 def globalParameter(settings: RunSettings, config: Any, name: str) -> Any:
@@ -122,7 +130,8 @@ def _typeKey(problemType: Dict[str, Any]) -> str:
     values["OperationType"] = values.get("OperationType") or "gemm"
     values.setdefault("DestDataType", values.get("DataType", ""))
     values.setdefault("ComputeDataType", values["DestDataType"])
-    return repr(sorted((key, value) for key, value in values.items() if value not in ("", "0")))
+    parts = ((str(key), value) for key, value in values.items() if value not in ("", "0"))
+    return repr(sorted(parts))
 
 
 def _plain(value: Any) -> str:

@@ -29,6 +29,7 @@ fault of the device. What has no such witness counts against it only after many 
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import (
     Collection,
@@ -268,6 +269,31 @@ class Schedule:
     def leftOver(self) -> List[Rectangle]:
         """What is neither done, running nor given up."""
         return self._free + [r.rectangle for r in self._retries if not r.retiming]
+
+    @property
+    def waiting(self) -> List[Tuple[Rectangle, Optional[int]]]:
+        """What waits for a device, re-timings too; with the one that it waits for, if it is one."""
+        others = set(self.devices)
+        own = [retry.onlyDevice if retry.onlyDevice in others else None for retry in self._retries]
+        free: List[Tuple[Rectangle, Optional[int]]] = [(area, None) for area in self._free]
+        return free + [(retry.rectangle, device) for retry, device in zip(self._retries, own)]
+
+    @property
+    def keepsWhole(self) -> bool:
+        """Whether the solutions of a problem stay on one device."""
+        return self._keepWhole
+
+    def duplicate(self, devices: Collection[int]) -> Schedule:
+        """A copy that goes its own way from here on, with some of the devices only."""
+        other = copy(self)
+        other._devices = {
+            device: replace(state, setAside=state.setAside or device not in devices)
+            for device, state in self._devices.items()
+        }
+        other._free, other._retries = list(self._free), list(self._retries)
+        other._deaths, other._away = dict(self._deaths), set(self._away).difference(devices)
+        other.givenUp = list(self.givenUp)
+        return other
 
     def stop(self) -> None:
         """Hands out nothing more; what runs may still finish."""

@@ -8,12 +8,13 @@ import shutil
 import sys
 from typing import Any, Optional
 
+from .CommandLine import hostOptionValue
 from .ConfigSteps import globalParameters
 from .Devices import DeviceScan
 from .Errors import InputError
 from .Host import Host, ourRoot, serialCommand
 from .HostClock import asksForClock, mayHangWithoutTerminal
-from .ParseArguments import RunSettings, hostOptionValue
+from .ParseArguments import RunSettings
 from .RunConfig import globalParameter
 from .RunLog import sayNotes
 from .SerialLock import lockForSerial

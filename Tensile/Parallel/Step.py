@@ -128,6 +128,9 @@ def makeStep(settings: ClientSettings, client: Tuple[str, ...], architecture: st
     workingFolder = os.getcwd()
     results = _resultsPath(config, workingFolder)
     logFile, updateFile = config.get("log-file"), config.get("library-update-file")
+    for name, path in (("log-file", logFile), ("library-update-file", updateFile)):
+        if path:
+            _refuseUnwritable(name, Path(os.path.join(workingFolder, path)), results)
     whole = wholeReason(read, options) or ""
     best = config.flag("best-solution") and not whole
     if best:
@@ -260,6 +263,18 @@ def _resultsPath(config: ClientConfig, workingFolder: str) -> Path:
     if path.is_dir():
         raise InputError("results-file %s: it is a folder; name a file" % path)
     return path
+
+
+def _refuseUnwritable(name: str, path: Path, results: Path) -> None:
+    """Before hours of measuring, not after them.
+
+    Raises:
+        InputError: the file could not be written.
+    """
+    if not path.parent.is_dir():
+        raise InputError("%s %s: its folder does not exist; create it" % (name, path))
+    if os.path.normpath(path) == os.path.normpath(results):
+        raise InputError("%s %s is the results-file as well; name another" % (name, path))
 
 
 def _arguments(settings: ClientSettings, without: Tuple[str, ...]) -> Tuple[str, ...]:

@@ -14,11 +14,11 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import Any, Collection, Dict, List, Optional, Tuple
+from typing import Any, Collection, Dict, Iterator, List, Optional, Tuple
 
 from .Errors import InputError
 from .Journal import Journal, readJournal
-from .Types import Piece
+from .Types import MEASURED, Piece
 
 log = logging.getLogger("TensileParallel")
 
@@ -86,6 +86,13 @@ class StepFolder:
             for record in self.journal.records
             for piece, size in zip(record.get("pieces", ()), record.get("sizes", ()))
         ]
+
+    @property
+    def measured(self) -> Iterator[Piece]:
+        """The pieces of units that went well from beginning to end."""
+        for record in self.journal.records:
+            if record.get("kind") == MEASURED:
+                yield from (Piece(**piece) for piece in record["pieces"])
 
     def tallies(self, there: Collection[str]) -> List[Dict[str, Any]]:
         """What earlier runs counted beside the pairs, of units whose files are all there.

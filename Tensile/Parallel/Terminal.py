@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
+import termios
 from typing import Optional, TextIO
 
 
@@ -58,6 +61,57 @@ def _encodable(text: str, stream: TextIO) -> str:
 def oneLine(text: str) -> str:
     """A text on one line, without what would move a terminal's cursor or change its colours."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def shortName(text: str, head: int = 24, tail: int = 40) -> str:
+    """Both ends of a long name: a kernel's goes on for pages."""
+    return text if len(text) <= head + tail + 1 else "%s…%s" % (text[:head], text[-tail:])
+
+
+def duration(seconds: float, tenths: bool = False) -> str:
+    """12 s (with tenths: 12.3 s), 4 min 05 s, 3 h 02 min, 2 d 03 h."""
+    if tenths and seconds < 59.95:
+        return "%.1f s" % seconds
+    whole = max(0, int(seconds + 0.5))
+    if whole < 60:
+        return "%d s" % whole
+    if whole < 3600:
+        return "%d min %02d s" % divmod(whole, 60)
+    minutes = whole // 60
+    if minutes < 48 * 60:
+        return "%d h %02d min" % divmod(minutes, 60)
+    return "%d d %02d h" % divmod(minutes // 60, 24)
+
+
+class TerminalWatch:
+    """Knows when the terminal of this process's session is gone.
+
+    SIGHUP alone does not tell: it is also what a person or a batch system sends to end a program.
+    """
+
+    def __init__(self) -> None:
+        """Looks which terminal there is; none is fine."""
+        self._descriptor = -1
+        with contextlib.suppress(OSError):
+            # Whatever the standard streams are: `> log 2>&1` has a terminal all the same.
+            self._descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+
+    @property
+    def isGone(self) -> bool:
+        """Whether there was one, and it was closed."""
+        if self._descriptor < 0:
+            return False
+        try:
+            termios.tcgetattr(self._descriptor)
+        except termios.error as error:
+            return bool(error.args) and error.args[0] == errno.EIO
+        return False
+
+    def close(self) -> None:
+        """Lets go of it."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def silence(stream: TextIO) -> None:

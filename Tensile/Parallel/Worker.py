@@ -133,10 +133,17 @@ class DeviceWorker:
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """What a worker says of itself when it is ready: its process and its lock's note."""
+    """What a worker says of itself when it is ready.
+
+    Attributes:
+        pid: its process.
+        note: its lock's.
+        lockSeconds: how long it took to get that.
+    """
 
     pid: int
     note: str
+    lockSeconds: float = 0.0
 
 
 @contextmanager
@@ -201,7 +208,9 @@ def _birthMismatch(pinned: Dict[str, str]) -> str:
 def _prepare() -> WorkerFacts:
     """A worker's first task."""
     _ownGuard()
-    return WorkerFacts(os.getpid(), _takeDevice().note)
+    begun = time.monotonic()
+    note = _takeDevice().note
+    return WorkerFacts(os.getpid(), note, time.monotonic() - begun)
 
 
 def holdDevice(

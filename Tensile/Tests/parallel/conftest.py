@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the tests share: where things are, real hosts, small INIs, and processes that are real."""
 
+import json
 import os
 import shutil
 import signal
@@ -108,6 +109,22 @@ def _cleanEnvironment(monkeypatch, tmp_path):
             monkeypatch.delenv(name)
     monkeypatch.delenv("GPU_DEVICE_ORDINAL", raising=False)
     monkeypatch.setenv("TENSILE_PARALLEL_LOCK_DIR", str(tmp_path / "locks"))
+
+
+@pytest.fixture
+def smallConfig(tmp_path):
+    """A config of one step: four sizes, four solutions."""
+    fork = [{"PrefetchGlobalRead": [1, 2]}, {"DepthU": [16, 32]}]
+    sizes = [{"Exact": [128 * edge, 128, 1, 64]} for edge in (1, 2, 3, 4)]
+    kind = {"OperationType": "GEMM", "DataType": "s", "UseBeta": True, "Batched": True}
+    group = {"ForkParameters": fork, "BenchmarkFinalParameters": [{"ProblemSizes": sizes}]}
+    config = {
+        "GlobalParameters": {"DeviceList": [0, 1], "Architecture": "gfx90a"},
+        "BenchmarkProblems": [[kind, group]],
+    }
+    path = tmp_path / "small.yaml"
+    path.write_text(json.dumps(config))  # JSON is YAML
+    return path
 
 
 class Recorded:

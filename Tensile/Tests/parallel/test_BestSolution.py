@@ -205,7 +205,7 @@ def test_whatTheUpdateFileSays(tmp_path):
 def test_libraryUpdateFileThatCannotBeWritten(recorded, runScript):
     """The results are there all the same; a line says why the other file is not, and exit 1."""
     step = recorded(LITE)
-    options = ["--library-update-file", str(step.into / "none" / "update.yaml")]
+    options = ["--library-update-file", "/dev/full"]
     arguments = ["--config-file", step.ini, "--emulate", 2, *options]
     done = runScript("TensileParallelClient", *arguments)
     assert done.returncode == 1 and step.results.exists()

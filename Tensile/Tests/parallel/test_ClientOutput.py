@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from Tensile.Parallel.ClientOutput import lastPair, parsePairLine, readPairs
+from Tensile.Parallel.ClientOutput import lastLine, parsePairLine, readPairs
 
 pytestmark = pytest.mark.unit
 
@@ -166,9 +166,9 @@ def test_theLastPairOfALogThatGrows(tmp_path):
     lines = [line for line in log.read_bytes().splitlines(True) if parsePairLine(line)]
     path = tmp_path / "log"
     path.write_bytes(b"noise\n")
-    assert lastPair(str(path)) is None and lastPair(str(tmp_path / "none")) is None
+    assert lastLine(str(path)).pair is None and lastLine(str(tmp_path / "none")) is None
     for count in (1, 2, 5):
         path.write_bytes(b"noise\n" + b"".join(lines[:count]) + lines[count][:20])
         os.utime(path, (1000.0, 1000.0 + count))
-        pair = parsePairLine(lines[count - 1])
-        assert lastPair(str(path)) == (pair.problem, pair.solution, 1000.0 + count)
+        last = lastLine(str(path))
+        assert (last.pair, last.written) == (parsePairLine(lines[count - 1]), 1000.0 + count)

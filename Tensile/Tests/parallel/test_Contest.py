@@ -2,7 +2,7 @@
 """The winner of a split problem is the one that a single device would have named."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Tensile.Parallel.Contest import Contests, readValue, spans
@@ -57,6 +57,7 @@ class Machine:
         return max(valid, key=lambda s: (valid[s], -s), default=None)
 
 
+@settings(deadline=None)
 @given(
     rows=st.integers(4, 20).flatmap(
         lambda width: st.lists(
@@ -206,6 +207,7 @@ def test_absurdCellsAreNoResults(text):
     assert readValue(text) is None
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 300), min_size=1), st.floats(0.001, 2.0), st.floats(0.01, 5.0))
 def test_spansCoverWhatIsAsked(solutions, pair, fixed):
     """The ranges hold every solution, once, in order; a gap is bridged only where it is cheaper."""
@@ -256,3 +258,21 @@ def test_coldPairsOfABaselineAreNotCompared():
         contests.addBaseline(piece(device, 0, 3))
     assert contests.ratios == {(1, 0): pytest.approx((1 / 0.98, 1 / 0.98))}
     assert contests.spread.ratios == pytest.approx({0: 1 / 0.98, 1: 1.0})
+
+
+def test_expectedContenders():
+    """As many as come near the best in other rows; then those that are seen to come near it."""
+    row = [100.0, 99.5, 99.4, 50.0, 40.0, 30.0]
+    machine = Machine({0: 1.0, 1: 1.0}, row, row[::-1], row)
+    expected = machine.contests.expected
+    assert expected(2) == 1.0
+    machine.measure(0, 0, 6, problem=1)
+    assert expected(2) == 2.0
+    machine.measure(0, 0, 6, problem=0)
+    machine.measure(0, 0, 2, problem=2)
+    usual = (2 + 2 + 1) / 3
+    assert expected(2) == pytest.approx(2 / 6 * usual * 4 / 6 + 4 / 6 * usual)
+    machine.measure(1, 2, 4, problem=2)
+    assert expected(2) == pytest.approx(1.0)
+    (retiming,) = machine.contests.due(lambda problem: False, {0: 0.0, 1: 0.0})
+    assert retiming.solutions == (2,)

@@ -14,6 +14,7 @@ from Machines import NoHip, hipMachine, makeMachine
 from test_Run import HERE, SCRIPT, runIt, setParameters, writeConfig
 
 from Tensile.Parallel.Devices import scanDevices
+from Tensile.Parallel.Doctor import Visit, exitStatus, visit
 from Tensile.Parallel.Errors import InputError
 from Tensile.Parallel.Host import TENSILELITE_2025, Host
 from Tensile.Parallel.HostClock import asksForClock, clockFor, mayHangWithoutTerminal
@@ -83,6 +84,31 @@ def testWhichClockAHostIsGiven(tmp_path):
     with pytest.raises(InputError, match="--max-frequency MHZ.*UseEffLike: False"):
         clockFor(host, settingsOf(), config, devicesOf(0, 0))
     assert clockFor(host, settingsOf(), {}, devicesOf(0)) == (None, "")
+
+
+@pytest.mark.unit
+def testTheDoctorKnowsOfTheClock(tmp_path):
+    """Where a run would be refused for want of a clock, the doctor does not say that it can start;
+    where there is one, it says which."""
+    makeHost(tmp_path / "tree")
+    (tmp_path / "tree" / "Tensile" / "bin").mkdir()
+    for name in ("__init__.py", "bin/Tensile"):
+        (tmp_path / "tree" / "Tensile" / name).write_text("")
+    makeMachine(tmp_path / "machine", 1)
+    for path in (tmp_path / "machine").rglob("properties"):
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for line in lines if "max_engine_clk" not in line))
+    system = hipMachine([0])(str(tmp_path / "machine"), {})
+    for words, clocked, expected in (((), False, 1), (("--max-frequency", "1900"), True, 0)):
+        asked = Visit(
+            tensileRoot=str(tmp_path / "tree"),
+            client=sys.executable,
+            settings=settingsOf(*words),
+            config={"LibraryLogic": None},
+        )
+        findings = [each for each in visit(system, asked) if "clock: " in each.text]
+        assert [each.ok for each in findings] == [clocked]
+        assert exitStatus(findings) == expected
 
 
 @pytest.mark.unit

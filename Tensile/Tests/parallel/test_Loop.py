@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from Tensile.Parallel import Loop as LoopModule
+from Tensile.Parallel.ClientOutput import LastLine, PairLine
 from Tensile.Parallel.Contest import Contests, relativeSpeeds
 from Tensile.Parallel.Errors import RunError
-from Tensile.Parallel.Loop import STARTS_PER_WORKER, Loop, describe
+from Tensile.Parallel.Loop import STARTS_PER_WORKER, Loop, Observer, describe
 from Tensile.Parallel.Schedule import (
     FAILURES_PER_DEVICE,
     Rectangle,
@@ -170,6 +171,16 @@ def broken(device, unit, kind=CRASHED, pair=None, pieces=()):
     return UnitResult(outcome, tuple(pieces), tail="first\nlast words")
 
 
+class OnTick(Observer):
+    """Calls a test's function with what runs, at every tick."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def tick(self, running, last, secondsLeft):
+        self.function(dict(running))
+
+
 class Run:
     """A loop over a table, with its script, and what it left."""
 
@@ -183,8 +194,10 @@ class Run:
         seconds=1.0,
         baseline=None,
         begun=(),
+        onTick=lambda running: None,
         **more,
     ):
+        self.observer = OnTick(onTick)
         self.cost = FakeCost(seconds)
         free = [Rectangle(0, problems, 0, solutions)]
         for rest, _ in begun:
@@ -199,6 +212,7 @@ class Run:
             self.workers,
             self.makeJob,
             onResult or self.journal.append,
+            observer=self.observer,
             **more,
         )
 
@@ -361,7 +375,7 @@ def _ring(unit=None):
             held.set_result(WorkerFacts(1, ""))
 
     run.workers[1].start, run.workers[0].close = startLate, closeAndFree
-    run.loop._onTick = _Limit(400)
+    run.observer.function = _Limit(400)
     return run
 
 
@@ -400,8 +414,8 @@ def test_aDeviceThatWasGivenUpIsTakenAgain():
     run = _ring(unit)
     result = run.run()
     assert deaths == [1, 1] and not result.lost and not result.devicesLost
-    last = run.workers[0].jobs[-1].unit
-    assert rectangleOf(last) == Rectangle(*pair[:1], 1, pair[1], 1)
+    units = [rectangleOf(job.unit) for job in run.workers[0].jobs]
+    assert Rectangle(*pair[:1], 1, pair[1], 1) in units
     assert run.workers[0].starts == 1
 
 
@@ -610,7 +624,8 @@ def shortened(device, unit, pairs):
 @pytest.fixture
 def firstPairsDone(monkeypatch):
     """The log of every unit that runs tells of its first pair."""
-    monkeypatch.setattr(LoopModule, "lastPair", lambda path: (0, 0, time.time()))
+    pair = PairLine(0, 0, 0, 0, 0, "s0", "PASSED", 1.0, 1.0)
+    monkeypatch.setattr(LoopModule, "lastLine", lambda path: LastLine(pair, time.time()))
 
 
 @pytest.mark.parametrize("pairs", [0, 1, 3, 4])
@@ -763,7 +778,7 @@ def test_spreadIsToldAtTheEnd():
             if not pending.done():
                 pending.set_result(measured(1, running[1].unit))
 
-    run.loop._onTick = finishLate
+    run.observer.function = finishLate
     assert sum("device 1 is 5.0 % slower" in note for note in run.run().notes) == 1
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`setup.py overlay` lays us into a host's tree, takes us out again, and touches nothing else."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -200,3 +201,66 @@ def testRootsAboveATree(tmp_path):
     (tmp_path / "empty").mkdir()
     status, lines = overlay(tmp_path / "empty")
     assert (status, len(lines)) == (2, 1) and "is not a Tensile tree" in lines[0]
+
+
+def testWhatAKilledCommandLeavesGoes(tree):
+    """Files that were not yet moved to their places are ours: both commands take them away."""
+    before = contents(tree)
+    overlay(tree)
+    whole = contents(tree)
+    for again in ([], ["--remove"]):
+        for name in ("Parallel/Run.py", "Tests/parallel/host/x", "bin/TensileParallel"):
+            (tree / "Tensile" / (name + ".TensileParallel.half-done")).write_text("half")
+        assert overlay(tree, *again)[0] == 0
+        assert contents(tree) == (before if again else whole)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"items": {}, "folders": ["../../victim"]},
+        {"items": {"../../victim/file": ["sha256 0"]}, "folders": []},
+        {"items": {"Tensile/Parallel/../../../victim/file": ["sha256 0"]}, "folders": []},
+        {"items": {"Tensile/Parallel": ["folder"]}, "folders": []},
+        {"items": {"Tensile/Common.py": ["sha256 0"]}, "folders": []},
+    ],
+)
+def testARecordIsNotTrustedBeyondOurPlaces(tree, content):
+    """A tree comes from anywhere: its record can name nothing but what this command writes."""
+    victim = tree.parent.parent / "victim"
+    (victim / "__pycache__").mkdir(parents=True)
+    record = tree / "Tensile" / ".TensileParallel.overlay.json"
+    record.write_text(json.dumps({"linked": False, **content}))
+    before = contents(tree)
+    for options in ([], ["--remove"]):
+        status, lines = overlay(tree, *options)
+        assert (status, len(lines)) == (2, 1) and "is damaged" in lines[0]
+    assert contents(tree) == before and (victim / "__pycache__").is_dir()
+
+
+def testOneCommandAtATime(tree):
+    """Two at once would write each other's record: the second is refused, with one line."""
+    descriptor = os.open(tree / "Tensile", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    status, lines = overlay(tree)
+    os.close(descriptor)
+    assert (status, len(lines)) == (2, 1) and "another overlay command" in lines[0]
+    assert overlay(tree)[0] == 0
+
+
+def testAWrongCommandLineIsOneLine(tree):
+    """Named as it was typed."""
+    for options in (["--no-such"], ["--link", "--remove"]):
+        status, lines = overlay(tree, *options)
+        assert (status, len(lines)) == (2, 1), lines
+    assert "setup.py overlay --help" in overlay(tree, "--no-such")[1][0]
+
+
+def testWhatWasThereBeforeIsNamed(tree):
+    """A copy whose record was lost: nothing is taken for ours, and how to remove it is said."""
+    overlay(tree)
+    (tree / "Tensile" / ".TensileParallel.overlay.json").unlink()
+    assert overlay(tree)[0] == 0
+    status, lines = overlay(tree, "--remove")
+    assert status == 0 and any("rm -r Tensile/Parallel" in line for line in lines)
+    assert (tree / "Tensile/Parallel/Run.py").is_file()

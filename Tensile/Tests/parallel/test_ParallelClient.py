@@ -404,13 +404,31 @@ def test_wholeStepKeepsTheBetterResults(recorded, runScript, tmp_path):
     assert not (step.out / "results.csv.previous").exists()
 
 
-def test_optionThatTheClientRefusesLeavesNoResults(recorded, runScript):
-    """Where nothing at all was measured there is no results file, as after the serial client."""
+def test_optionThatTheClientRefusesEndsTheStepAtOnce(recorded, runScript):
+    """It would refuse it at every unit: no pair counts as crashed, and there is no results file."""
     step = recorded("tensilelite-2024/full")
     done = parallel(runScript, step, "--no-such", "1")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert not step.results.exists()
-    assert "nothing at all could be measured" in done.stdout
+    assert "the client refuses its options: unrecognised option '--no-such'" in done.stdout
+    assert done.stdout.count(" crashed ") <= 4 and ", 0 were not tried" not in done.stdout
+    again = parallel(runScript, step)
+    assert again.returncode == 0, again.stdout
+
+
+@pytest.mark.parametrize(
+    "words, text",
+    [
+        (["--num-warmups"], "--num-warmups needs a value"),
+        (["--library-update-file", "no/where.yaml"], "its folder does not exist"),
+    ],
+)
+def test_optionsThatCannotWorkAreRefusedBeforeAnythingRuns(recorded, runScript, words, text):
+    """Bad input is told in one line before a client has started."""
+    step = recorded("tensilelite-2024/full")
+    done = parallel(runScript, step, *words)
+    assert done.returncode == 2 and not step.results.exists()
+    assert len(done.stderr.splitlines()) == 1 and text in done.stderr
 
 
 def test_lostShardIsNoSilentGap(recorded, runScript):

@@ -3,18 +3,21 @@
 
 import argparse
 import json
+import re
 
 import pytest
+from conftest import HOST
 from hypothesis import given
 from hypothesis import strategies as st
 
+from Tensile.Parallel.ClientConfig import CLIENT_OPTIONS
+from Tensile.Parallel.CommandLine import HOST_OPTIONS, MANY, globalParametersOption
 from Tensile.Parallel.Errors import InputError
 from Tensile.Parallel.ParseArguments import (
-    HOST_OPTIONS,
-    MANY,
-    globalParametersOption,
+    clientOptions,
     parseClientArguments,
     parseRunArguments,
+    refuseMisspelt,
 )
 
 pytestmark = pytest.mark.unit
@@ -55,6 +58,54 @@ def testOurNamesAreNeverAbbreviated():
     settings = parseRunArguments("c.yaml out --emul 3".split())
     assert settings.emulate == 0
     assert settings.hostOptions == ("--emul", "3")
+
+
+STAND_IN = (HOST / "tensilelite" / "Tensile" / "Tensile.py").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "line, meant",
+    [
+        ("c.yaml out --devics 0,2", "--devices"),
+        ("c.yaml --emulat 4 out", "--emulate"),
+        ("c.yaml out --emul=4", "--emulate"),
+        ("c.yaml out --dev 0", "--devices"),
+        ("c.yaml out -devices 0", "--devices"),
+        ("c.yaml out --No_Wait", "--no-wait"),
+        ("c.yaml out --no-w", "--no-wait or --no-warm-up"),
+        ("c.yaml out --frehs", "--fresh"),
+        ("--docter", "--doctor"),
+    ],
+)
+def testSlipsOfOurOptionsAreRefused(line, meant):
+    """One line with what was meant, where the host would refuse it after its start."""
+    with pytest.raises(InputError) as error:
+        refuseMisspelt(parseRunArguments(line.split()), STAND_IN)
+    assert str(error.value).endswith("did you mean %s?" % meant)
+    assert error.value.exitStatus == 2
+
+
+@pytest.mark.parametrize("option", ["--clean", "--emulation-mode", "--debug", "-d1", "--newer"])
+def testWhatTheHostKnowsIsNoSlip(option):
+    """An option that stands in the host's parser, or is far from ours, is handed on."""
+    settings = parseRunArguments(["c.yaml", "out", option])
+    refuseMisspelt(settings, 'add("--clean")\nadd("--emulation-mode", "-e")')
+    assert settings.hostArguments == ("c.yaml", "out", option)
+    assert settings.unknownOptions == (() if option in ("--debug", "-d1") else (option,))
+
+
+@pytest.mark.parametrize("option, meant", [("--devics", "--devices"), ("--no_wait", "--no-wait")])
+def testSlipsOfOurOptionsAreRefusedByTheClient(option, meant):
+    """As in the other command."""
+    with pytest.raises(InputError, match="did you mean %s" % meant):
+        parseClientArguments(["--config-file", "a.ini", option, "1"])
+
+
+def testOptionsOfTheClientAreNoSlips():
+    """Every option of every known tensile_client, and the beginnings that boost takes for it."""
+    for name in sorted(CLIENT_OPTIONS - {"help", "config-file"}) + ["device", "device-i"]:
+        if "--" + name not in clientOptions():
+            assert parseClientArguments(["--" + name, "1"]).clientArguments == ((name, "1"),)
 
 
 @pytest.mark.parametrize("text", ["--prebuilt-client /x", "--prebuilt-client=/x", "--prebuilt /x"])
@@ -131,21 +182,47 @@ def testBadCommandLinesAreInputErrors(line):
     assert error.value.exitStatus == 2
 
 
-@pytest.mark.parametrize("option", ["--plan", "--status", "--report"])
-def testOptionsOfLaterVersionsAreNotHandedOn(option):
-    """They would be an unknown option of the host after minutes."""
-    with pytest.raises(InputError, match="not available"):
-        parseRunArguments(["c.yaml", "out", option])
+def testReportNamesAFolderAndStandsAlone():
+    """It needs no config; what else is on the line would be ignored, so it is refused."""
+    for line in (["--report", "out"], ["--report=out"], ["--report", "out", "--quiet"]):
+        assert parseRunArguments(line).report == "out"
+    assert parseRunArguments(["c.yaml", "out"]).report is None
+    for line in (["c.yaml", "--report", "out"], ["--report", "a", "b"], ["--report"]):
+        with pytest.raises(InputError, match="--report"):
+            parseRunArguments(line)
 
 
-def testHelpHasExamplesAndTheExitStatus(capsys):
-    """--help of both commands ends well and shows how they are used."""
-    for parse in (parseRunArguments, parseClientArguments):
-        with pytest.raises(SystemExit) as end:
+@pytest.mark.parametrize("parse", [parseRunArguments, parseClientArguments])
+def testHelpFitsATerminal(parse, capsys, monkeypatch):
+    """--help of both commands: groups, examples and exit statuses, within 80 columns, and no option
+    takes more than three lines."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as end:
+        parse(["--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    for title in ("devices:", "measuring:", "the run:", "examples:"):
+        assert "\n%s\n" % title in text
+    assert re.search(r"^exit status:?", text, re.M) and "128 + n" in text
+    assert max(map(len, text.splitlines())) < 80
+    options = text[text.index("\n\n") : text.index("\nexamples:")]
+    for option in re.split(r"\n  (?=-)|\n\n", options):
+        assert option.count("\n") < 3, option
+
+
+def testHelpsExamplesAreUnderstood(capsys):
+    """Each command line of both --help is one that the command takes."""
+    for parse, name in (
+        (parseRunArguments, "TensileParallel"),
+        (parseClientArguments, "TensileParallelClient"),
+    ):
+        with pytest.raises(SystemExit):
             parse(["--help"])
-        assert end.value.code == 0
-        text = capsys.readouterr().out
-        assert "examples:" in text and "--emulate" in text and "exit status" in text
+        text = capsys.readouterr().out.replace("\\\n", "")
+        lines = re.findall(r"^  %s (.*)" % name, text, re.M)
+        assert len(lines) >= 3
+        for line in lines:
+            parse(line.split())
 
 
 def testAdditionsGoIntoTheLastGlobalParameters():

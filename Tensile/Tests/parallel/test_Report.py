@@ -6,15 +6,17 @@ import os
 
 import pytest
 
-from Tensile.Parallel.Report import (
+from Tensile.Parallel.Report import executionSummary, writeReports
+from Tensile.Parallel.RunRecord import (
     RunRecord,
-    executionSummary,
     lostPairs,
     readSteps,
-    textSummary,
-    timeline,
-    writeReports,
+    slowestUnits,
+    speedUp,
 )
+from Tensile.Parallel.Terminal import duration
+from Tensile.Parallel.TextSummary import LISTED_FAILURES, textSummary
+from Tensile.Parallel.Timeline import timeline
 from Tensile.Parallel.Types import Device
 
 pytestmark = pytest.mark.unit
@@ -133,21 +135,6 @@ def testAPartialRunHasASummary():
         assert "stopped" in textSummary(summary)
 
 
-def testTimelineIsInTheTraceEventFormat():
-    """A row per device, each unit a span in microseconds since the run's start."""
-    events = timeline(makeRecord(), [STEP])["traceEvents"]
-    assert {event["ph"] for event in events} == {"M", "X"}
-    rows = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert rows[(1, 0)] == "device 0" and rows[(1, 1)] == "device 1"
-    unit = next(event for event in events if event["name"] == "unit 0")
-    assert (unit["pid"], unit["tid"]) == (1, 0)
-    assert (unit["ts"], unit["dur"]) == (10500000, 4500000)
-    for event in events:
-        assert {"name", "ph", "pid", "tid", "args"} <= set(event)
-        if event["ph"] == "X":
-            assert event["ts"] >= 0 and event["dur"] >= 0
-
-
 def testEmulatedNumbersAreLabelled():
     """Wherever the numbers appear it is said that they are made up."""
     summary = executionSummary(makeRecord(emulated=True), [STEP])
@@ -158,11 +145,65 @@ def testEmulatedNumbersAreLabelled():
     assert "EMULATED" not in textSummary(executionSummary(makeRecord(), [STEP]))
 
 
-def testClosingWordsNameTheOutputAndWhatFailed():
-    """The last line says where to look."""
+def testClosingWordsBeginWithWhatFailed():
+    """Failures first, a few of them one by one on a line each; last where to look."""
+    failure = dict(STEP["failures"][0], size="64x64", solution="S" * 300, message="died\nof it")
     lines = textSummary(executionSummary(makeRecord(), [STEP])).splitlines()
-    assert lines[-1] == "output: /out/merged_output"
-    assert any("1 pairs crashed" in line for line in lines)
+    assert lines[0] == "1 pairs crashed"
+    assert lines[1].split() == "crashed on device 1: problem 2, S: m".split()
+    assert lines[-2] == "output: /out/merged_output"
+    assert lines[-1] == "TensileParallel --report /out makes a page of it"
+    many = dict(STEP, failures=[failure] * 9)
+    lines = textSummary(executionSummary(makeRecord(), [many])).splitlines()
+    assert sum("64x64" in line for line in lines) == LISTED_FAILURES
+    assert "  and 4 more: failures in execution_summary.json" in lines
+    assert max(map(len, lines)) < 170 and "died of it" in lines[1]
+
+
+def testSpeedUpSaysWhatItRestsOn():
+    """One device would have taken the units' time, without what only a split costs."""
+    unit = dict(STEP["units"][0], started=0.0, ended=10.0, startSeconds=2.0)
+    units = [
+        unit,
+        dict(unit, startSeconds=3.0),
+        dict(unit, startSeconds=None),
+        dict(unit, baseline=True),
+        dict(unit, retiming=True),
+        dict(unit, kind="crashed"),
+    ]
+    found = speedUp([dict(STEP, units=units)], total=20.0, benchmark=14.0)
+    assert found["serialBenchmarkSeconds"] == 28.0  # three units, less the shorter start
+    assert found["serialTotalSeconds"] == 34.0
+    assert (found["benchmark"], found["total"]) == (2.0, 1.7)
+    assert found["leftOutSeconds"] == {
+        "baselines": 10.0, "retimings": 10.0, "failedTries": 10.0, "clientStarts": 2.0,
+    }  # fmt: skip
+    assert speedUp([dict(STEP, units=[])], 20.0, 14.0) is None
+    text = textSummary(executionSummary(makeRecord(), [STEP]))
+    assert "(estimated from the units' own times)" in text
+
+
+def testAnEarlierRunsTimesAreNotThisOnes():
+    """A step that an earlier run has finished: its pairs are resumed ones, its time is no time."""
+    earlier = dict(STEP, run="before")
+    summary = executionSummary(makeRecord(), [earlier, STEP])
+    assert summary["counts"]["measured"] == 6 and summary["counts"]["resumedPairs"] == 6
+    assert summary["devices"][0]["busySeconds"] == 9
+    assert summary["seconds"]["benchmark"] == 10.0
+    assert "in all runs" in textSummary(summary)
+
+
+def testSlowestUnitsComeFirst():
+    """The longest of all steps, and no more than were asked for."""
+    found = slowestUnits([STEP, dict(STEP, group="01")], 3)
+    assert [unit["seconds"] for unit in found] == [4.5, 4.5, 0.5]
+    assert found[0]["name"] == "problem 0 and 1 more, solutions 0-1"
+
+
+def testDurations():
+    """No 60.0 s, no 60 min."""
+    texts = [duration(s, tenths=True) for s in (0.04, 59.94, 59.96, 245, 3599.6, 10920)]
+    assert texts == ["0.0 s", "59.9 s", "1 min 00 s", "4 min 05 s", "1 h 00 min", "3 h 02 min"]
 
 
 def testStepsAreFoundBelowTheOutputs(tmp_path):

@@ -30,14 +30,18 @@ ROOT_FILES = (
 
 # A module imports only from those after it. docs/design.md has a line for each.
 ORDER = """
-    __main__ Run LocalCluster Join SerialRun RunConfig RunLog ParallelClient
+    __main__ Run SerialRun PlanText Plan PlanStep EarlierRun ExpectedIni ForkedSolutions
+    LocalCluster Join
+    RunConfig RunLog HtmlReport ReportData Picture HtmlParts Winners ParallelClient
     NodeWorker Cluster Fleet NodeSide NodeFiles
-    History StepReport StepFolder HangLimit Step Loop Worker Guard
-    HostRun Doctor Toolchain HostArchitecture HostClock Host Report
-    DeviceConfigs ConfigSteps ParseArguments DeviceList
-    Contest Baseline Schedule Cost WarmUp
+    History StepReport StepFolder HangLimit Progress Step Loop Worker Guard
+    HostRun Doctor Toolchain HostArchitecture HostClock Host
+    Report Timeline TextSummary RunRecord
+    Status Display StatusText
+    DeviceConfigs ConfigSteps ParseArguments CommandLine DeviceList
+    Remaining Contest Baseline Schedule Cost WarmUp
     Outcomes BestSolution LibraryUpdate
-    ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput
+    ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput UnitLogs
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
     Neighbours QuietMachine SerialLock Locks CrossCheck Devices Masks Platform Files Terminal
@@ -240,7 +244,14 @@ def test_readmeCommandsCanBeRun():
     readme = (ROOT / "README.md").read_text("utf-8")
     for name in ("tools/demo", "tools/test"):
         assert re.search(r"^    %s$" % name, readme, re.MULTILINE), name
-    for name in ("tools/demo", "tools/test", "tools/lint", "tools/packages", ".ci/run"):
+    for name in (
+        "tools/demo",
+        "tools/test",
+        "tools/docs",
+        "tools/lint",
+        "tools/packages",
+        ".ci/run",
+    ):
         path = ROOT / name
         assert os.access(path, os.X_OK), name
         shell = path.read_text("utf-8").split("\n")[0].lstrip("#!").split()

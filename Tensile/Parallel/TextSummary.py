@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: MIT
+"""The closing words of a run on the terminal and in its log: what went wrong first."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Any, Dict, List
+
+from .RunRecord import stepName
+from .Terminal import duration, oneLine
+
+EMULATED_NOTE = "EMULATED: the times are made up, nothing was measured"
+# Failures that are told one by one; the rest is counted.
+LISTED_FAILURES = 5
+# Characters of a failure's line.
+LONGEST_LINE = 160
+
+_TROUBLES = (
+    ("failed", "failed"),
+    ("crashed", "crashed"),
+    ("hung", "hung"),
+    ("validationFailures", "gave wrong results"),
+)
+
+
+def textSummary(summary: Dict[str, Any]) -> str:
+    """The closing words.
+
+    Args:
+        summary: the content of execution_summary.json.
+    """
+    lines = [EMULATED_NOTE] if summary["emulated"] else []
+    lines += _failureLines(summary)
+    lines.append(_timeLine(summary))
+    lines += _speedUpLine(summary)
+    if summary["steps"]:
+        resumed = summary["counts"]["resumedPairs"] > 0
+        lines += [_deviceLine(device, resumed) for device in summary["devices"]]
+    lines += _spreadLine(summary)
+    lines += _otherCounts(summary["counts"])
+    lines.append("output: %s" % summary["mergedOutput"])
+    out = shlex.quote(os.path.dirname(summary["mergedOutput"]) or ".")
+    lines.append("TensileParallel --report %s makes a page of it" % out)
+    return "\n".join(lines)
+
+
+def _failureLines(summary: Dict[str, Any]) -> List[str]:
+    counts = summary["counts"]
+    lines = ["%d pairs %s" % (counts[name], words) for name, words in _TROUBLES if counts[name]]
+    listed = summary["failures"][:LISTED_FAILURES]
+    for failure in listed:
+        # "size" is the problem in words; files of older versions may lack it.
+        where = failure.get("size") or "problem %s" % failure.get("problem")
+        text = "%s on device %s: %s, %s: %s" % (
+            failure.get("kind"),
+            failure.get("device"),
+            where,
+            shortened(failure.get("solution") or "no solution", 50),
+            failure.get("message"),
+        )
+        lines.append("  " + shortened(oneLine(text), LONGEST_LINE))
+    more = len(summary["failures"]) - len(listed) + summary["failuresNotListed"]
+    if more:
+        lines.append("  and %d more: failures in execution_summary.json" % more)
+    return lines
+
+
+def _timeLine(summary: Dict[str, Any]) -> str:
+    seconds = summary["seconds"]
+    return "%s: %d pairs in %d steps on %d devices, %s (benchmarks %s, the rest of Tensile %s)" % (
+        summary["state"],
+        summary["counts"]["measured"],
+        len(summary["steps"]),
+        len(summary["devices"]),
+        duration(seconds["total"], tenths=True),
+        duration(seconds["benchmark"], tenths=True),
+        duration(seconds["host"], tenths=True),
+    )
+
+
+def _speedUpLine(summary: Dict[str, Any]) -> List[str]:
+    known = summary["speedUp"]
+    if known is None:
+        return []
+    text = "speed-up: %.2f in the benchmarks, %.2f in all; one device would have taken %s (%s)"
+    serial = duration(known["serialTotalSeconds"], tenths=True)
+    return [text % (known["benchmark"], known["total"], serial, known["basis"])]
+
+
+def _deviceLine(device: Dict[str, Any], resumed: bool) -> str:
+    # The results hold what earlier runs measured too; the time is this one's.
+    line = "device %d: %d units, %d pairs, busy %s (%.0f %% of the benchmark time)"
+    if resumed:
+        line = line.replace("pairs,", "pairs in all runs, in this one")
+    line %= (
+        device["ordinal"],
+        device["units"],
+        device["pairs"],
+        duration(device["busySeconds"], tenths=True),
+        100 * device["busyShare"],
+    )
+    if device["baselineRatio"] is not None:
+        line += ", speed %.3f of the median device" % device["baselineRatio"]
+    return line
+
+
+def _spreadLine(summary: Dict[str, Any]) -> List[str]:
+    """The step in which the devices' baselines differed most."""
+    known = [step for step in summary["steps"] if step.get("baseline")]
+    widest = max(known, key=lambda step: step["baseline"]["spreadPercent"], default=None)
+    if widest is None:
+        return []
+    spread = widest["baseline"]
+    text = "devices differ by up to %.1f %% (device %d from device %d, in %s)"
+    numbers = (spread["spreadPercent"], spread["slowest"], spread["fastest"])
+    return [text % (*numbers, stepName(widest))]
+
+
+def _otherCounts(counts: Dict[str, int]) -> List[str]:
+    lines = []
+    if counts["rejected"]:
+        lines.append("%d pairs were refused by the client's own checks" % counts["rejected"])
+    if counts["resumedPairs"]:
+        lines.append("%d pairs were measured by an earlier run" % counts["resumedPairs"])
+    if counts["correctedWinners"]:
+        text = "%d rows name another winner than the client did: its own had no valid measurement"
+        lines.append(text % counts["correctedWinners"])
+    return lines
+
+
+def shortened(text: str, longest: int) -> str:
+    """Both ends of a long text: kernel names go on for pages."""
+    if len(text) <= longest:
+        return text
+    head = longest * 3 // 5
+    return "%s…%s" % (text[:head], text[head + 1 - longest :])
