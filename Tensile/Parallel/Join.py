@@ -30,7 +30,7 @@ from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import describeDevice, pinnedEnvironment, scanDevices
 from .EmulatedDevice import DEVICES_VARIABLE
 from .Errors import InputError
-from .Locks import LOCK_DIR_VARIABLE, useAbsoluteLockFolder
+from .Locks import LOCK_DIR_VARIABLE, useAbsolutePaths
 from .NodeFiles import NodeCache, cacheFolder, privateFolder
 from .NodeSide import FAREWELL_SECONDS, NODE_VARIABLE, NodeIdentity, leave
 from .ParallelClient import emulatedCommand
@@ -95,7 +95,7 @@ def join(settings: RunSettings) -> int:
         raise InputError("--join: name the scheduler, as tcp://host:8786, or --scheduler-file")
     if place.address:
         _hostAndPort(place.address)
-    useAbsoluteLockFolder()
+    useAbsolutePaths()
     node = settings.nodeName or socket.gethostname()
     devices, system = _devices(settings), System()
     found, notes = surroundings(system, devices, settings.affinity)

@@ -18,6 +18,8 @@ from Clusters import BIN, SCHEDULER, Nodes, freePort, killHard
 from conftest import DATA, HERE, Recorded
 from Processes import Marked, waitFor
 
+from Tensile.Parallel.UnitLogs import SUFFIX, openLog
+
 pytestmark = [
     pytest.mark.unit,
     pytest.mark.slow,
@@ -136,8 +138,9 @@ def test_aRunEqualsSerialAndNamesItsNodes(cluster):
         assert not list((cluster.folder / "a" / "cache" / "tensile-parallel" / "blobs").iterdir())
         argv = cluster.events(record, "b", "start")[0]["argv"]
         assert not any(str(cluster.front) in word for word in argv)
-    logs = list(Path(str(step.results) + ".parallel").glob("gpu_2/**/unit_*.log"))
-    assert logs and all(b"Log level: " in path.read_bytes() for path in logs)
+    logs = list(Path(str(step.results) + ".parallel").glob("gpu_2/**/unit_*.log*"))
+    texts = [openLog(str(path).replace(SUFFIX, "")).read() for path in logs]
+    assert texts and all(b"Log level: " in text for text in texts)
     cache = cluster.folder / "a" / "cache" / "tensile-parallel"
     assert not list((cache / "work").rglob("unit_*.csv"))  # fetched, so it is gone there
 
