@@ -30,6 +30,8 @@ INIT_SECONDS_PER_ELEMENT = 16e-9
 VALIDATION_SECONDS_PER_MAC = 65e-9
 DEFAULT_START_SECONDS = 0.2
 LEAST_START_SECONDS = 0.01
+# What a start still counts when another has been seen.
+FADE = 0.9
 LEAST_INIT = 0.001
 # Devices of one run are not expected to differ by more than this factor.
 PACE_LIMIT = 2.0
@@ -241,19 +243,21 @@ class Cost:
 
 
 class _Line:
-    """A straight line through points: least squares, from running sums."""
+    """A straight line through points: least squares, from running sums that fade.
+
+    The first clients start all at once, with a cold disk: what they took says little of later ones.
+    """
 
     def __init__(self) -> None:
-        self._count = 0
-        self._x = self._y = self._xx = self._xy = 0.0
+        self._count = self._x = self._y = self._xx = self._xy = 0.0
 
     def add(self, x: float, y: float) -> None:
-        """Adds a point."""
-        self._count += 1
-        self._x += x
-        self._y += y
-        self._xx += x * x
-        self._xy += x * y
+        """Adds a point; those before it count a little less."""
+        new = (1.0, x, y, x * x, x * y)
+        old = (self._count, self._x, self._y, self._xx, self._xy)
+        self._count, self._x, self._y, self._xx, self._xy = (
+            FADE * before + each for before, each in zip(old, new)
+        )
 
     def fit(self, least: float, leastSlope: float) -> Tuple[float, float]:
         """(height at x = 0, slope), neither below its least; the slope is 1 where it can be and

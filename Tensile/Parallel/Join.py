@@ -306,7 +306,9 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
             "distributed.nanny.pre-spawn-environ": {},
             "distributed.worker.profile.enabled": False,
             "distributed.worker.http.routes": [],
+            # What a device's processor is for is its client.
             "distributed.admin.system-monitor.interval": "10s",
+            "distributed.admin.tick.interval": "1s",
         }
     )
     name = "%s/%d/%s" % (spec["node"], spec["ordinal"], uuid.uuid4().hex[:8])

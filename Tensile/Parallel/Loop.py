@@ -43,6 +43,8 @@ TICK_SECONDS = 0.5
 # At the start of a step, quick workers wait this long for slower ones: so a short step too is
 # spread over all devices.
 GATHER_SECONDS = 1.0
+# With many devices, reading how far they are takes time: so often longer than it takes is the pause.
+LOOK_PAUSE = 50.0
 # Characters of a name or a line in a message; the report and the unit's log have all of it.
 LONGEST_TEXT = 110
 STARTS_PER_WORKER = 4
@@ -205,6 +207,8 @@ class Loop:
         self._shortened: Set[int] = set()
         self._secondsLeft: Dict[int, float] = {}
         self._last: Dict[int, LastLine] = {}
+        self._parts: Dict[int, List[Part]] = {}
+        self._lookAt = 0.0
         self._futures: Dict[Future, int] = {}
         self._jobs: Dict[int, Job] = {}
         self._begun: Dict[int, float] = {}
@@ -231,8 +235,9 @@ class Loop:
                 self._welcome()
                 self._handOut()
                 self._release()
-                self._look()
-                self._observer.tick(self._jobs, self._last, self._secondsLeft)
+                if time.monotonic() >= self._lookAt:
+                    self._look()
+                    self._observer.tick(self._jobs, self._last, self._secondsLeft)
         except BaseException:
             self._killAll()
             raise
@@ -485,17 +490,27 @@ class Loop:
 
     def _look(self) -> None:
         """Reads how far the running units are; shortens one for which the others would wait."""
+        begun = time.monotonic()
+        self._readProgress()
+        self._shortenOne()
+        now = time.monotonic()
+        self._lookAt = now + LOOK_PAUSE * (now - begun)
+
+    def _readProgress(self) -> None:
         ends = {device: lastLine(job.file(".log")) for device, job in self._jobs.items()}
         self._last = {device: end for device, end in ends.items() if end is not None}
-        progress = {device: self._progress(device, job) for device, job in self._jobs.items()}
-        self._cost.watch({device: parts for device, parts in progress.items() if parts})
+        self._parts = {device: self._progress(device, job) for device, job in self._jobs.items()}
+        self._cost.watch({device: parts for device, parts in self._parts.items() if parts})
         self._secondsLeft = {
-            device: self._left(device, job, progress[device]) for device, job in self._jobs.items()
+            device: self._left(device, job, self._parts[device])
+            for device, job in self._jobs.items()
         }
+
+    def _shortenOne(self) -> None:
         if self._shortened:
             return  # one at a time: what it leaves changes the others' shares
         left = {d: s for d, s in self._secondsLeft.items() if _isDivisible(self._jobs[d])}
-        begun = [device for device in left if progress[device]]
+        begun = [device for device in left if self._parts[device]]
         chosen = self._schedule.tooLong(left, begun)
         if chosen is not None:
             self._shorten(chosen, self._jobs[chosen])

@@ -226,14 +226,15 @@ def test_nothingIsLearnedFromNonsense(makeCost, wrong):
 
 
 def test_learnsTheStart(makeCost):
-    """Starts are averaged, the data initialisation left out; the estimate stays above nothing."""
+    """Starts are averaged, later ones counting more, the data initialisation left out; the estimate
+    stays above nothing."""
     cost = makeCost([(8192, 8192, 1, 8192), (64, 64, 1, 64)])
     assert cost.startSeconds == DEFAULT_START_SECONDS
     data = cost.fixedSeconds(0, 1) - cost.startSeconds
     cost.observeStart(0, 1, data + 2.0)
     assert cost.startSeconds == pytest.approx(2.0)
     cost.observeStart(0, 2, data + 4.0)
-    assert cost.startSeconds == pytest.approx(3.0)
+    assert 3.0 < cost.startSeconds < 3.1
     for _ in range(1000):
         cost.observeStart(0, 1, 0.0)
     assert 0 < cost.startSeconds < 0.1

@@ -261,13 +261,14 @@ def main() -> int:
             scheduler = (cpuSeconds(children[0].pid) / wall, peakMegabytes(children[0].pid))
             time.sleep(1.5)
             largest = json.loads((folder / "units" / "largest").read_text())
+            report = json.loads((folder / "results.csv.parallel" / "step.json").read_text())
+            units = len(report["units"])
             same = _agreement(serialResults(setup), (folder / "results.csv").read_bytes())
         finally:
             for child in children:
                 child.kill()
                 child.wait()
     share = cpu / wall
-    units = sum(" measured after " in line for line in output)
     print(
         "%d devices on %d nodes, %d units in %.1f s, bound %.1f s (%.3f), exit %d, %s"
         % (
