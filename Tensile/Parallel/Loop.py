@@ -43,7 +43,7 @@ TICK_SECONDS = 0.5
 # At the start of a step, quick workers wait this long for slower ones: so a short step too is
 # spread over all devices.
 GATHER_SECONDS = 1.0
-# With many devices, reading how far they are takes time: so often longer than it takes is the pause.
+# With many devices, reading how far they are takes time: the pause is so often longer than it.
 LOOK_PAUSE = 50.0
 # Characters of a name or a line in a message; the report and the unit's log have all of it.
 LONGEST_TEXT = 110
