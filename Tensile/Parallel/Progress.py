@@ -30,6 +30,10 @@ VERSION = 1
 
 # How often it is told, in seconds.
 TELL_SECONDS = 1.0
+# With many devices, reckoning what remains takes time: so often longer than it is the pause, and it
+# is no longer than so many seconds. Meanwhile the time just passes.
+RECKON_PAUSE = 200.0
+LONGEST_PAUSE = 10.0
 # A worker that is not ready after so long waits for its device's lock.
 LOCK_SECONDS = 10.0
 # How often it is looked who holds that.
@@ -114,7 +118,7 @@ class StepProgress(Observer):
         self._now = now
         begun = now()
         self._devices = {device: _DeviceView(begun) for device in devices}
-        self._told = -math.inf
+        self._told = self._reckonAt = -math.inf
         self._last: Dict[str, Any] = {}
         self._units = self._failedUnits = 0
         self._lost = lost
@@ -167,9 +171,15 @@ class StepProgress(Observer):
         now = self._now()
         if 0 <= now - self._told < TELL_SECONDS:
             return
-        self._told = now
+        passed, self._told = now - self._told, now
         self._askForHolders(now)
-        self._left = self._secondsLeft(running, last, secondsLeft, now)
+        if not 0.0 < self._reckonAt - now < LONGEST_PAUSE:
+            begun = time.monotonic()
+            self._left = self._secondsLeft(running, last, secondsLeft, now)
+            pause = RECKON_PAUSE * (time.monotonic() - begun)
+            self._reckonAt = now + min(pause, 0.9 * LONGEST_PAUSE)
+        elif self._left is not None:
+            self._left = max(0.0, self._left - passed)
         self._hand("running", last)
 
     def end(self, state: str) -> None:
