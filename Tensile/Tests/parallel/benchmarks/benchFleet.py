@@ -211,7 +211,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=16)
     parser.add_argument("--devices", type=int, default=4, help="of each node")
-    parser.add_argument("--seconds", type=float, default=60.0, help="work per device")
+    parser.add_argument("--seconds", type=float, default=120.0, help="work per device")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
