@@ -169,4 +169,4 @@ def test_aDeviceOfANodeNamesIt():
     from Tensile.Parallel.Devices import describeDevice
 
     device = Device(5, "1", node="b", nodeOrdinal=1, architecture="gfx90a")
-    assert describeDevice(device) == "device 5 (b's device 1, gfx90a)"
+    assert describeDevice(device) == "device 5 (b:1, gfx90a)"
