@@ -201,5 +201,5 @@ def _nodes(summary: Dict[str, Any]) -> List[str]:
 
 
 def _time(moment: Optional[str]) -> str:
-    """The time of a day, of one in ISO 8601."""
-    return moment[11:19] if moment else ""
+    """ "11-30 17:40:05" of a time in ISO 8601: the year is said above."""
+    return moment[5:19].replace("T", " ") if moment else ""

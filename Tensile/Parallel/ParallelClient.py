@@ -409,7 +409,6 @@ class StepRun:
             self._devices = [d for d in self._devices if d.ordinal != device.ordinal] + [device]
             self._report.addDevice(device)
             self._names[device.ordinal] = device
-            _say("%s has joined" % describeDevice(device))
         if come:
             self._addNodes()
         return come, leaving
