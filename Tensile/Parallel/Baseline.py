@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 from .Cost import Cost
 from .Schedule import Rectangle
@@ -122,12 +122,17 @@ def _medianOf(pair: Sequence[Optional[float]]) -> Optional[float]:
     return statistics.median_low(valid) if len(valid) > 1 else None
 
 
-def spreadWarning(spread: Optional[Spread]) -> str:
-    """What a person is told about devices that differ; empty where they hardly do."""
+def spreadWarning(spread: Optional[Spread], name: Callable[[int], str] = str) -> str:
+    """What a person is told about devices that differ; empty where they hardly do.
+
+    Args:
+        spread: how far they differ; None where that is not known.
+        name: a device's name, by its number.
+    """
     if spread is None or spread.percent <= WARN_PERCENT:
         return ""
     text = (
-        "device %d is %.1f %% slower than device %d (baseline): the winner of a problem that is "
+        "device %s is %.1f %% slower than device %s (baseline): the winner of a problem that is "
         "split is decided on one device; check power cap, clocks and cooling"
     )
-    return text % (spread.slowest, spread.percent, spread.fastest)
+    return text % (name(spread.slowest), spread.percent, name(spread.fastest))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """config_gpu_N.yaml: what one device benchmarked, as a config for stock Tensile on that GPU alone.
 
-Everything of the user's config stays but for DeviceList (removed), Device (N), and the sizes and
-groups of which the device measured nothing.
+Everything of the user's config stays but for DeviceList (removed), Device (N; on a node, the
+device's number there), and the sizes and groups of which the device measured nothing.
 
 The client counts problems, not the config's entries: problem = ((factor * biases + bias) *
 activations + activation) * sizes + size; and its sizes are first those of every Range, then those
@@ -29,13 +29,17 @@ from .ConfigSteps import (
     readConfig,
     unrolledSizes,
 )
+from .DeviceNames import nameIn
 from .Files import replaceFile
 
 log = logging.getLogger("TensileParallel")
 
 FILE_NAME = "config_gpu_%d.yaml"
 _HEADER = (
-    "# TensileParallel: what device %d benchmarked%s. Stock Tensile runs it on that GPU alone.\n"
+    "# TensileParallel: what device %s benchmarked%s. Stock Tensile runs it on that GPU alone.\n"
+)
+_NODE = (
+    "# Device is the number of that GPU on %s, under the masks with which this node has joined.\n"
 )
 _HEADER_START = b"# TensileParallel: "
 
@@ -82,15 +86,19 @@ def writeDeviceConfigs(
     try:
         whole = readConfig(config, sizesFile, alternateFormat)
         positions = placeSteps(whole, steps)
+        known = {part["ordinal"]: part for step in steps for part in step["devices"]}
         written = []
-        for ordinal in sorted({part["ordinal"] for step in steps for part in step["devices"]}):
+        for ordinal, device in sorted(known.items()):
             path = os.path.join(outFolder, FILE_NAME % ordinal)
-            part = deviceConfig(whole, ordinal, positions)
+            part = deviceConfig(whole, ordinal, positions, device.get("nodeOrdinal"))
             if part is None:
                 _removeOwn(path)
                 continue
             plan = any(step.get("state") == "planned" for step in steps)
-            text = _HEADER % (ordinal, " (as planned)" if plan else "") + _dump(part)
+            name = nameIn(device, "ordinal")
+            text = _HEADER % (name, " (as planned)" if plan else "")
+            text += _NODE % device["node"] if device.get("node") else ""
+            text += _dump(part)
             replaceFile(path, text.encode("utf-8"))
             written.append(path)
         return written
@@ -131,13 +139,19 @@ def placeSteps(config: Any, steps: Sequence[dict]) -> Dict[Position, dict]:
     return placed
 
 
-def deviceConfig(config: Any, ordinal: int, positions: Dict[Position, dict]) -> Optional[dict]:
+def deviceConfig(
+    config: Any,
+    ordinal: int,
+    positions: Dict[Position, dict],
+    nodeOrdinal: Optional[int] = None,
+) -> Optional[dict]:
     """The config of one device; None where it measured nothing.
 
     Args:
         config: the tuning config, in the default format. Not changed.
         ordinal: the device.
         positions: what placeSteps gave.
+        nodeOrdinal: its number on its node; None where there is one machine.
     """
     entries = []
     for entry, parts in enumerate(config.get("BenchmarkProblems") or []):
@@ -154,7 +168,7 @@ def deviceConfig(config: Any, ordinal: int, positions: Dict[Position, dict]) -> 
     result = {key: copy.deepcopy(value) for key, value in config.items()}
     parameters = dict(globalParameters(result))
     parameters.pop("DeviceList", None)
-    parameters["Device"] = ordinal
+    parameters["Device"] = ordinal if nodeOrdinal is None else nodeOrdinal
     result["GlobalParameters"] = parameters
     result["BenchmarkProblems"] = entries
     return result

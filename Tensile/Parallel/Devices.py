@@ -20,6 +20,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
+from .DeviceNames import placeOf
 from .Masks import (
     CONTAINER,
     CUDA,
@@ -168,7 +169,7 @@ def pinMismatch(environment: Mapping[str, str], device: Device) -> str:
 def describeDevice(device: Device) -> str:
     """A device for the log: "device 1 (gfx90a, AMD Instinct MI210, 104 CUs, 0000:63:00.0)"."""
     facts = [
-        "%s's device %d" % (device.node, device.nodeOrdinal) if device.node else "",
+        placeOf(device),
         "emulated" if device.emulated else "",
         device.architecture,
         device.product,

@@ -20,12 +20,12 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, TextIO, Tuple
 
+from .DeviceTable import deviceTable
 from .StatusText import (
     failureWords,
     leftWords,
     percent,
     progressLine,
-    speedText,
     stallText,
     stateWords,
     stepWords,
@@ -286,70 +286,11 @@ def renderLines(
     tail = _overall(status, now, width)
     most = max(0, rows - 1 - len(tail) - 1)
     if status["state"] == "benchmarking" and most > 1:
-        console.print(_deviceTable(status, now, width, most - 1))
+        console.print(deviceTable(status, now, width, most - 1))
     for line in tail[: max(1, rows - 1)]:
         console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return [(cell_len(_STYLES.sub("", line)), line) for line in text.split("\n")[:-1]]
-
-
-def _deviceTable(status: Status, now: float, width: int, most: int) -> Any:
-    """A row per device; as many columns as have room."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    wide, narrow = width >= 110, width < 60
-    table.add_column("device", justify="right", no_wrap=True, min_width=6)
-    table.add_column("problem", no_wrap=True, overflow="ellipsis", min_width=8 if narrow else 18)
-    table.add_column("solution", justify="right", no_wrap=True, min_width=8)
-    if not narrow:
-        table.add_column("GFlops", justify="right", no_wrap=True, min_width=7)
-        table.add_column("units", justify="right", no_wrap=True, min_width=5)
-        table.add_column("failed", justify="right", no_wrap=True, min_width=6)
-    if wide:
-        table.add_column("kernel", no_wrap=True, overflow="ellipsis", style="dim")
-    devices = status["devices"]
-    shown = devices if len(devices) <= most else devices[: max(0, most - 1)]
-    for device in shown:
-        failures = device.get("failures") or 0
-        cells = [
-            Text(str(device["device"])),
-            Text(_problemCell(device, now)),
-            Text(_solutionCell(device)),
-        ]
-        if not narrow:
-            cells.append(Text(speedText(device.get("gflops"))))
-            cells.append(Text(str(device.get("units") or 0)))
-            cells.append(Text(str(failures), style="red" if failures else ""))
-        if wide:
-            cells.append(Text(oneLine(device.get("name") or "")))
-        table.add_row(*cells)
-    if len(shown) < len(devices):
-        table.add_row("", Text("… and %d more devices" % (len(devices) - len(shown)), style="dim"))
-    return table
-
-
-def _problemCell(device: Dict[str, Any], now: float) -> str:
-    if device["state"] == "running":
-        text = oneLine(device.get("size") or "problem %d" % device["problem"])
-        kind = {"again": " (again)", "baseline": " (baseline)"}.get(device.get("kind") or "", "")
-        quiet = now - device.get("lastLine", device["since"])
-        return text + kind + (" silent for %s" % duration(quiet) if quiet > 30 else "")
-    words = {
-        "starting": "starting",
-        "waiting": "waits for its lock",
-        "idle": "idle",
-        "lost": "lost",
-    }
-    text = words.get(device["state"], str(device["state"]))
-    return text + (" of %s" % oneLine(device["holder"]) if device.get("holder") else "")
-
-
-def _solutionCell(device: Dict[str, Any]) -> str:
-    if device["state"] != "running":
-        return ""
-    return "%d/%d" % (device["solution"], device["ofSolutions"])
 
 
 def _overall(status: Status, now: float, width: int) -> List[Any]:

@@ -96,6 +96,11 @@ class Register:
         """All that were ever used here."""
         return tuple(self._devices)
 
+    @property
+    def versions(self) -> Dict[str, Any]:
+        """Node -> its driver, ROCm, kernel and Python."""
+        return dict(self._versions)
+
     def number(self, members: Sequence[Member], chosen: Sequence[Member]) -> List[Device]:
         """Gives devices their numbers in the run.
 
@@ -129,6 +134,23 @@ class Register:
 def registerPath(outputs: str) -> str:
     """Where an outputs folder keeps its register."""
     return os.path.join(outputs, REGISTER_FILE)
+
+
+def usedDevices(begun: Sequence[Device], outputs: str, steps: Sequence[dict]) -> Tuple[Device, ...]:
+    """The devices that a run began with, and those of nodes that have joined it later.
+
+    Args:
+        begun: those that it began with.
+        outputs: its outputs folder.
+        steps: every step.json.
+    """
+    if not begun or not begun[0].node:
+        return tuple(begun)
+    own = {device.ordinal for device in begun}
+    own |= {part["ordinal"] for step in steps for part in step.get("devices") or ()}
+    known = {device.ordinal: device for device in begun}
+    known.update((each.ordinal, each) for each in Register(registerPath(outputs)).devices)
+    return tuple(device for ordinal, device in sorted(known.items()) if ordinal in own)
 
 
 def refuseStrangers(members: Sequence[Member], version: str, ownHash: str) -> None:

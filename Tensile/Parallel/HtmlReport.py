@@ -8,39 +8,30 @@ in OUT, so a run may go on, or have been interrupted.
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from datetime import datetime
 from typing import Any, Dict, List, Sequence, Tuple
 
+from .DeviceNames import nameIn, nameOf
 from .Files import replaceFile
+from .HtmlDevices import devicesSection, environmentSection
 from .HtmlParts import (
-    EXTRA_COLOUR,
-    FAILED_COLOUR,
-    HOST_COLOUR,
-    MEASURED_COLOUR,
     STYLE,
-    WAIT_COLOUR,
-    WARM_UP_COLOUR,
     Cell,
     Column,
-    bar,
     bulleted,
     escaped,
-    facts,
-    legend,
     named,
     paragraph,
     preformatted,
     section,
     table,
 )
-from .Picture import Row, colourOf, draw
 from .ReportData import INTERRUPTED, RUNNING, RunData, readRun
 from .RunRecord import countOf, slowestUnits, stepName
+from .StatusText import counted
 from .Terminal import duration, tell
 from .TextSummary import EMULATED_NOTE, shortened
-from .Timeline import WAIT, Span, deviceSpans, hostSpans
 from .Winners import Winner, readWinners
 
 PAGE_FILE = "report.html"
@@ -51,7 +42,6 @@ MAX_FAILURES = 50
 MAX_STEPS = 200
 MAX_NOTES = 100
 MAX_SLOWEST = 20
-MAX_WORDS = 60  # of the command line
 LONGEST_NAME = 64
 TAIL_LINES = 8
 LONGEST_TAIL = 2000
@@ -63,14 +53,6 @@ _STATES = {
     RUNNING: ("busy", "still running"),
     INTERRUPTED: ("bad", "interrupted; the same command continues"),
 }
-
-_LEGEND = (
-    (MEASURED_COLOUR, "measuring"),
-    (EXTRA_COLOUR, "baselines, re-timings"),
-    (WARM_UP_COLOUR, "warming up"),
-    (FAILED_COLOUR, "failed units"),
-    (HOST_COLOUR, "Tensile: kernels, logic"),
-)
 
 
 def makePage(out: str) -> int:
@@ -92,7 +74,7 @@ def makePage(out: str) -> int:
 
 def page(data: RunData) -> Tuple[str, bool]:
     """(the whole page, whether it has matplotlib's picture)."""
-    devices, drawn = _devices(data)
+    devices, drawn = devicesSection(data)
     parts = [
         _head(data),
         _failures(data),
@@ -101,7 +83,7 @@ def page(data: RunData) -> Tuple[str, bool]:
         _winners(data),
         _slowest(data),
         _notes(data),
-        _environment(data),
+        environmentSection(data),
     ]
     title = escaped("TensileParallel: %s" % os.path.basename(data.out))
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -146,6 +128,7 @@ def _when(data: RunData) -> str:
 def _tiles(summary: Dict[str, Any], data: RunData) -> str:
     seconds, counts, known = summary["seconds"], summary["counts"], summary["speedUp"]
     bad = sum(counts[name] for name in ("failed", "crashed", "hung"))
+    nodes = " of %s" % counted(len(summary["nodes"]), "node") if "nodes" in summary else ""
     pairs = "pairs measured"
     if counts["resumedPairs"]:
         pairs += " now, and {:,} by earlier runs".format(counts["resumedPairs"])
@@ -167,7 +150,7 @@ def _tiles(summary: Dict[str, Any], data: RunData) -> str:
             ),
         ),
         ("{:,}".format(counts["measured"]), pairs),
-        (str(len(summary["devices"])), "devices, %d steps" % len(summary["steps"])),
+        (str(len(summary["devices"])), "devices%s, %d steps" % (nodes, len(summary["steps"]))),
         ("{:,}".format(bad), "pairs that could not be measured"),
     ]
     boxes = ["<div class=tile><b>%s</b><span>%s</span></div>" % (escaped(a), escaped(b))
@@ -190,7 +173,7 @@ def _failures(data: RunData) -> str:
                     if (failure.get("pairs") or 1) > 1
                     else str(failure.get("kind"))
                 ),
-                str(failure.get("device")),
+                nameIn(failure),
                 "%s (%s)" % (failure.get("size") or failure.get("problem"), step),
                 _solution(failure.get("solution") or ""),
                 failure.get("message") or "",
@@ -217,63 +200,9 @@ def _tails(failures: Sequence[Tuple[str, Dict[str, Any]]]) -> List[str]:
             seen.add(tail)
             title = "The client's last lines: device %s, %s, %s"
             size = failure.get("size") or failure.get("problem")
-            parts.append("<h3>%s</h3>" % escaped(title % (failure.get("device"), size, step)))
+            parts.append("<h3>%s</h3>" % escaped(title % (nameIn(failure), size, step)))
             parts.append(preformatted(tail))
     return parts
-
-
-def _devices(data: RunData) -> Tuple[str, bool]:
-    record, summary = data.record, data.summary
-    spans = {
-        device.ordinal: deviceSpans(record, data.steps, device.ordinal) for device in record.devices
-    }
-    rows = [Row("host", tuple(hostSpans(record, data.steps)))]
-    rows += [Row("device %d" % ordinal, tuple(own)) for ordinal, own in spans.items()]
-    pictures = draw(rows, record.started, record.ended)
-    columns = [Column("device", "k"), Column("units", "n"), Column("pairs", "n")]
-    columns += [Column("busy", "n"), Column("in the steps", "wide")]
-    columns += [Column("speed", "n")]
-    cells = []
-    for device in summary["devices"]:
-        own = spans[device["ordinal"]]
-        ratio = device["baselineRatio"]
-        cells.append(
-            (
-                "%d %s" % (device["ordinal"], device["architecture"]),
-                "{:,}".format(device["units"]),
-                "{:,}".format(device["pairs"]),
-                "%s (%.0f %%)"
-                % (duration(device["busySeconds"], tenths=True), 100 * device["busyShare"]),
-                _busyBar(own),
-                "%.3f" % ratio if ratio is not None else "",
-            )
-        )
-    shown = {colourOf(span) for row in rows for span in row.spans}
-    shown = shown - {HOST_COLOUR} if pictures is None else shown
-    colours = [pair for pair in _LEGEND if pair[0] in shown]
-    colours += [] if pictures else [(WAIT_COLOUR, "waiting")]
-    parts = [
-        '<div class="picture">%s%s</div>' % pictures if pictures else "",
-        legend(colours),
-        table(columns, cells) if cells else "",
-    ]
-    if any(row[-1] != "" for row in cells):
-        text = "Speed is that of a short measurement on each device, over the median device's."
-        parts.append(paragraph(text, "quiet"))
-    return section("Devices", *parts), pictures is not None
-
-
-def _busyBar(spans: Sequence[Span]) -> Cell:
-    """How a device spent the steps' time."""
-    whole = sum(span.seconds for span in spans)
-    sums: Dict[str, float] = {}
-    for span in spans:
-        if span.category != WAIT:
-            sums[colourOf(span)] = sums.get(colourOf(span), 0.0) + span.seconds
-    order = (MEASURED_COLOUR, EXTRA_COLOUR, WARM_UP_COLOUR, FAILED_COLOUR)
-    times = {color: sums.get(color, 0.0) for color in order}
-    parts = [(t / whole, color, duration(t, tenths=True)) for color, t in times.items() if whole]
-    return bar(parts)
 
 
 def _steps(data: RunData) -> str:
@@ -308,6 +237,7 @@ def _steps(data: RunData) -> str:
 def _winners(data: RunData) -> str:
     parts: List[str] = []
     shown = 0
+    names = {device.ordinal: nameOf(device) for device in data.record.devices}
     # Of each step some: a run of many steps would else show the first one's alone.
     share = max(LEAST_WINNERS, MAX_WINNERS // max(1, len(data.steps)))
     for step in data.steps[:MAX_STEPS]:
@@ -319,9 +249,9 @@ def _winners(data: RunData) -> str:
         shown += len(found.winners)
         columns = [Column("size", "k"), Column("GFlops per CU" if found.perCu else "GFlops", "n")]
         columns += [Column("device", "n"), Column("fastest solution", "name rest")]
-        names = [winner.solution for winner in found.winners if winner.solution]
-        prefix = _commonPrefix(names, "%s_" % step.get("problemType"))
-        rows = [_winnerRow(winner, prefix) for winner in found.winners]
+        solutions = [winner.solution for winner in found.winners if winner.solution]
+        prefix = _commonPrefix(solutions, "%s_" % step.get("problemType"))
+        rows = [_winnerRow(winner, prefix, names) for winner in found.winners]
         parts.append(heading)
         parts.append(table(columns, rows) if rows else "")
         parts.append(_leftOut(found.leftOut, "sizes: see %s" % found.path))
@@ -329,8 +259,8 @@ def _winners(data: RunData) -> str:
     return section("The fastest solution of each size", paragraph(hint, "quiet"), *parts)
 
 
-def _winnerRow(winner: Winner, prefix: str) -> Tuple[Cell, ...]:
-    device = ", ".join(map(str, winner.devices))
+def _winnerRow(winner: Winner, prefix: str, names: Dict[int, str]) -> Tuple[Cell, ...]:
+    device = ", ".join(names.get(ordinal, str(ordinal)) for ordinal in winner.devices)
     if not winner.solution:
         return winner.size, "–", device, "no valid measurement"
     return winner.size, winner.speed, device, _solution(winner.solution, prefix)
@@ -358,7 +288,7 @@ def _slowest(data: RunData) -> str:
     rows = [
         (
             duration(unit["seconds"], tenths=True),
-            str(unit["device"]),
+            nameIn(unit),
             unit["name"],
             "{:,}".format(unit["pairs"]),
             unit["step"],
@@ -377,50 +307,6 @@ def _notes(data: RunData) -> str:
         notes += ["%s: %s" % (stepName(step), note) for note in step.get("notes") or ()]
     more = _leftOut(len(notes) - MAX_NOTES, "notes: see tensile_parallel.log")
     return section("Notes", bulleted(notes[:MAX_NOTES]), more)
-
-
-def _environment(data: RunData) -> str:
-    record, summary = data.record, data.summary
-    host = record.host
-    words = list(record.command[:MAX_WORDS]) + ["…"] * (len(record.command) > MAX_WORDS)
-    described = "%s %s in %s" % (
-        host.get("generation", ""),
-        host.get("version", ""),
-        host.get("tree", ""),
-    )
-    if host.get("standIn"):
-        described = "stand-in for " + described
-    missing = ", ".join(map(str, record.missing))
-    versions = ["%s %s" % (name, version or "–") for name, version in summary["versions"].items()]
-    known = facts(
-        [
-            ("command", " ".join(word if word == "…" else shlex.quote(word) for word in words)),
-            ("config", record.config),
-            ("output", data.out),
-            ("Tensile", described.strip()),
-            ("client", record.client or ("the emulated one" if record.emulated else "")),
-            ("versions", ", ".join(versions)),
-            ("missing devices", missing),
-            ("run", record.run),
-        ]
-    )
-    columns = [Column("device", "n"), Column("architecture", "k"), Column("product", "wide")]
-    columns += [Column("CUs", "n"), Column("MHz", "n"), Column("PCI address", "k")]
-    columns += [Column("unique id", "k")]
-    rows = [
-        (
-            str(device.ordinal),
-            device.architecture,
-            device.product,
-            str(device.computeUnits or ""),
-            str(device.maxFrequency or ""),
-            device.pciAddress,
-            device.uniqueId,
-        )
-        for device in record.devices
-    ]
-    devices = table(columns, rows) if rows else ""
-    return section("Environment", known, "<h3>Devices of the run</h3>" if rows else "", devices)
 
 
 def _leftOut(count: int, what: str) -> str:

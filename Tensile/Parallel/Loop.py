@@ -30,6 +30,7 @@ from .Baseline import spreadWarning
 from .ClientOutput import LastLine, lastLine
 from .Contest import Contests, spans
 from .Cost import Cost, Part
+from .DeviceNames import nameOf
 from .Devices import describeDevice
 from .Errors import RunError, WorkerLost
 from .Outcomes import examine
@@ -53,6 +54,9 @@ STARTS_PER_WORKER = 4
 STARTING = "starting"
 IDLE = "idle"
 LOST = "lost"
+# A device of a node, which comes and goes: it left as it was to; its worker, or its node, is gone.
+LEFT = "left"
+AWAY = "away"
 # Workers that have come, and numbers of devices that are leaving.
 Changes = Tuple[Sequence["WorkerLike"], Sequence[int]]
 
@@ -83,7 +87,7 @@ class Observer:
     """Is told what happens while it happens (Progress.py listens). This one does nothing."""
 
     def changed(self, device: int, state: str) -> None:
-        """A device is STARTING, IDLE or LOST from now on."""
+        """A device is STARTING, IDLE, LOST, LEFT or AWAY from now on."""
 
     def began(self, device: int, job: Job) -> None:
         """A unit was handed to a device."""
@@ -143,6 +147,24 @@ class WorkerStart:
 
 
 @dataclass
+class DeviceChange:
+    """A device came or went while the step went on.
+
+    Attributes:
+        device: its ordinal.
+        what: "joined", "left" (it was to), "away" (its worker or node is gone), "back", or "lost"
+            (given up in this step).
+        at: seconds since the epoch.
+        why: one line; empty where there is nothing to say.
+    """
+
+    device: int
+    what: str
+    at: float
+    why: str = ""
+
+
+@dataclass
 class LoopResult:
     """What a step's loop has to say when it ends.
 
@@ -154,6 +176,7 @@ class LoopResult:
         devicesLost: devices that were set aside.
         neverReady: devices whose workers were not ready, or not again, when the work was done.
         workerStarts: every start of a worker, in order.
+        changes: devices that came and went, in order.
     """
 
     results: List[UnitResult] = field(default_factory=list)
@@ -163,6 +186,7 @@ class LoopResult:
     devicesLost: List[int] = field(default_factory=list)
     neverReady: List[int] = field(default_factory=list)
     workerStarts: List[WorkerStart] = field(default_factory=list)
+    changes: List[DeviceChange] = field(default_factory=list)
 
 
 class Loop:
@@ -290,12 +314,15 @@ class Loop:
             self._schedule.addDevice(device)
             if device in self.result.devicesLost:
                 self.result.devicesLost.remove(device)
+            self._changed(device, "joined")
             self._startWorker(device)
         busy = set(self._futures.values())
         for device in leaving:
             if device not in busy and device in self._schedule.devices:
                 self._note("%s has left", describeDevice(self._workers[device].device))
                 self._schedule.setAside(device)
+                self._changed(device, LEFT)
+                self._observer.changed(device, LEFT)
                 self._workers[device].close()
                 self._askContests()
 
@@ -341,7 +368,8 @@ class Loop:
         waiting = set(self._futures.values())
         for device in self._schedule.devices:
             if device not in waiting and device not in self._released:
-                log.info("device %d is given up: what is left waits for other devices", device)
+                text = "device %s is given up: what is left waits for other devices"
+                log.info(text, self._name(device))
                 self._workers[device].close()
                 self._workers[device].starts -= 1  # an end that was asked for is no death
                 self._released.add(device)
@@ -361,6 +389,8 @@ class Loop:
     def _noteStart(self, device: int, lockSeconds: float) -> None:
         start = [each for each in self.result.workerStarts if each.device == device][-1]
         start.ready, start.lockSeconds = time.time(), round(lockSeconds, 3)
+        if self._isAway(device):
+            self._changed(device, "back")
 
     def _finishStart(self, device: int, error: Optional[BaseException], note: str) -> None:
         if error is None:
@@ -369,13 +399,14 @@ class Loop:
             if note and self._workers[device].starts == 1:
                 self._note("%s", note)
             seconds = time.monotonic() - self._begun[device]
-            log.debug("device %d: worker ready after %.1f s", device, seconds)
+            log.debug("device %s: worker ready after %.1f s", self._name(device), seconds)
             return
         self._workers[device].kill()
         if isinstance(error, RunError):
             self._setAside(device, str(error))
         else:
-            self._note("device %d: its worker did not come up: %s", device, _oneLine(error))
+            text = "device %s: its worker did not come up: %s"
+            self._note(text, self._name(device), _oneLine(error))
             self._startWorker(device)
 
     def _workerDied(self, device: int, error: BaseException) -> None:
@@ -383,7 +414,7 @@ class Loop:
         job = self._jobs[device]
         self._workers[device].kill()
         message = "the worker died (%s)" % _oneLine(error)
-        self._note("device %d, unit %d: %s", device, job.unit.number, message)
+        self._note("device %s, unit %d: %s", self._name(device), job.unit.number, message)
         now = time.time()
         begun = clientBegun(job, self._begun[device], now)
         salvaged = examine(job, ClientExit(137, False, begun, now))
@@ -392,8 +423,22 @@ class Loop:
         )
         isLoss = isinstance(error, WorkerLost)
         self._account(device, replace(salvaged, outcome=outcome), isLoss)
+        if isLoss and not self._isAway(device):
+            self._changed(device, AWAY, str(error))
         if device in self._schedule.devices:
             self._startWorker(device)
+            if isLoss and device in self._schedule.devices:
+                self._observer.changed(device, AWAY)
+
+    def _changed(self, device: int, what: str, why: str = "") -> None:
+        self.result.changes.append(DeviceChange(device, what, time.time(), why))
+
+    def _isAway(self, device: int) -> bool:
+        own = [each.what for each in self.result.changes if each.device == device]
+        return own[-1:] == [AWAY]
+
+    def _name(self, device: int) -> str:
+        return nameOf(self._workers[device].device)
 
     def _account(self, device: int, result: UnitResult, isLoss: bool = False) -> None:
         """Journals a result and tells the schedule.
@@ -409,9 +454,9 @@ class Loop:
         outcome = result.outcome
         if result.warmUp is not None and result.warmUp.message:
             self._note(
-                "device %d, unit %d: the pair that was to warm it up went wrong (%s); "
+                "device %s, unit %d: the pair that was to warm it up went wrong (%s); "
                 "the unit was run all the same",
-                device,
+                self._name(device),
                 outcome.unit.number,
                 _short(result.warmUp.message),
             )
@@ -471,7 +516,7 @@ class Loop:
         """Says once that the devices differ, as soon as that is known."""
         if self._contests is None or self._warnedOfSpread:
             return
-        warning = spreadWarning(self._contests.spread)
+        warning = spreadWarning(self._contests.spread, self._name)
         if warning:
             self._note("%s", warning)
             self._warnedOfSpread = True
@@ -520,7 +565,7 @@ class Loop:
         try:
             self._workers[device].shorten(job)
         except OSError as error:  # no room on the disk: the unit goes on to its end
-            log.debug("device %d: cannot end its unit early: %s", device, error)
+            log.debug("device %s: cannot end its unit early: %s", self._name(device), error)
 
     def _left(self, device: int, job: Job, parts: Sequence[Part]) -> float:
         """What a running unit is expected to take still."""
@@ -579,7 +624,8 @@ class Loop:
         self._schedule.setAside(device)
         self.result.devicesLost.append(device)
         left = len(self._schedule.devices)
-        self._note("device %d is set aside: %s; %d left", device, why, left)
+        self._note("device %s is set aside: %s; %d left", self._name(device), why, left)
+        self._changed(device, LOST, why)
         self._observer.changed(device, LOST)
         self._workers[device].kill()
         self._askContests()  # those that it was to decide need another device
@@ -599,8 +645,8 @@ def describe(result: UnitResult, job: Job) -> str:
     """One line about a unit that was not measured: where, what, and the client's last line."""
     outcome = result.outcome
     unit = outcome.unit
-    where = "device %d, unit %d (problems %d-%d, solutions %d-%d)" % (
-        outcome.device,
+    where = "device %s, unit %d (problems %d-%d, solutions %d-%d)" % (
+        nameOf(job.device),
         unit.number,
         unit.firstProblem,
         unit.lastProblem,

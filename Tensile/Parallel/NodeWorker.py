@@ -419,6 +419,11 @@ class StepCluster:
         """How many devices there are."""
         return len(self._cluster.members())
 
+    @property
+    def clientHash(self) -> Optional[str]:
+        """SHA-256 of the client that all nodes run in this step; None for the emulated one."""
+        return next((file.sha256 for file in self._files if file.client), None)
+
     def close(self) -> None:
         """Ends the connection before its time."""
         self._cluster.close()

@@ -30,10 +30,12 @@ from .ClientOutput import PairLine, readPairs
 from .Contest import Contests, readValue
 from .Cost import Cost
 from .DeviceList import ALL_DEVICES, selectDevices
+from .DeviceNames import listed, nameOf, nodeFields
 from .Devices import DeviceScan, describeDevice, scanDevices
 from .Display import Display, PlainDisplay
 from .Errors import InputError, TensileParallelError, describeError
 from .Files import isProgram
+from .Fleet import Register, registerPath
 from .HangLimit import hangSeconds
 from .LibraryUpdate import Winner, winnersOf, writeLibraryUpdate
 from .Locks import (
@@ -257,6 +259,8 @@ class StepRun:
         self._report = StepReport(
             folder.path / "step.json", step, settings.run, self._devices, emulated
         )
+        self._names = {device.ordinal: device for device in devices}
+        self._addNodes()
         self._salvageUnended()
         self._identities = {device.ordinal: identityOf(device) for device in devices}
         there = [(p, identity) for p, identity, size in folder.pieces if self._isThere(p, size)]
@@ -325,6 +329,7 @@ class StepRun:
             changes=self._changes,
             observer=progress,
         )
+        self._report.follow(loop.result)
         try:
             result = loop.run()
         except BaseException:
@@ -337,9 +342,17 @@ class StepRun:
         progress.end("finished")
         return status
 
+    def _addNodes(self) -> None:
+        """Has the report name nodes, and what they run."""
+        if self._cluster is None:
+            return
+        register = Register(registerPath(str(self._outputs)))
+        self._names.update((device.ordinal, device) for device in register.devices)
+        self._report.addNodes(register.devices, register.versions, self._cluster.clientHash)
+
     def _makeProgress(self, schedule: Schedule, lockFolder: str) -> StepProgress:
         """What listens to the loop: tells a file and, without a front end, the output."""
-        devices = {device.ordinal: device for device in self._devices}
+        devices = [device.ordinal for device in self._devices]
         tellings = [intoFile(self._outputs / PROGRESS_FILE)]
         if not self._settings.frontEnd:
             tellings.append(_Alone(PlainDisplay(), self._settings.client is None).tell)
@@ -351,15 +364,20 @@ class StepRun:
         return StepProgress(
             self._step,
             self._settings.run,
-            list(devices),
+            devices,
             schedule,
             self._cost,
             self._pairsMeasured,
             tellProgress,
             lost=sum(area.rectangle.pairs for area in self._lost),
-            holderOf=lambda device: lockHolder(devices[device], lockFolder),
+            holderOf=lambda device: self._holderOf(self._names[device], lockFolder),
             contenders=self._contests.expected,
+            nodeOf=lambda device: nodeFields(self._names[device]),
         )
+
+    def _holderOf(self, device: Device, lockFolder: str) -> str:
+        # A node's locks are known there only.
+        return "" if device.node else lockHolder(device, lockFolder)
 
     def _pairsMeasured(self) -> int:
         if not self._step.whole:
@@ -390,7 +408,9 @@ class StepRun:
             self._identities[device.ordinal] = identityOf(device)
             self._devices = [d for d in self._devices if d.ordinal != device.ordinal] + [device]
             self._report.addDevice(device)
-            _say("%s has joined" % describeDevice(device))
+            self._names[device.ordinal] = device
+        if come:
+            self._addNodes()
         return come, leaving
 
     def _noteHeld(self, result: LoopResult, lockFolder: str) -> None:
@@ -753,7 +773,7 @@ class StepRun:
         size = "%d problems x %d solutions" % (step.table.problemCount, len(step.names))
         if step.best:
             size = "%d problems, the best solution of each" % step.table.problemCount
-        where = ", ".join(str(device.ordinal) for device in self._devices)
+        where = listed(self._devices)
         text = "%s: %s on device(s) %s" % (step.folderName or step.results.name, size, where)
         if step.whole:
             text = "%s: whole on device %s, because %s" % (
@@ -770,8 +790,8 @@ class StepRun:
     def _sayProgress(self, result: UnitResult) -> None:
         outcome, unit = result.outcome, result.outcome.unit
         total = self._step.table.problemCount * self._step.table.solutionCount
-        text = "device %d: unit %d (problems %d-%d) %s after %.1f s; %d %% of this step" % (
-            outcome.device,
+        text = "device %s: unit %d (problems %d-%d) %s after %.1f s; %d %% of this step" % (
+            nameOf(self._names[outcome.device]),
             unit.number,
             unit.firstProblem,
             unit.lastProblem,

@@ -19,6 +19,7 @@ from .Timeline import EXTRA, HOST, UNIT, WARM_UP, Span
 
 # A row has no more pieces than this, however many units ran: what is finer than the paper.
 PIECES = 400
+LONGEST_LABELS = (28, 12)  # on a broad page, on a narrow one
 _LEVELS = (WARM_UP, EXTRA, UNIT)
 _COLOURS = {
     UNIT: MEASURED_COLOUR,
@@ -70,7 +71,11 @@ def _figure(figureClass: Any, rows: Sequence[Row], start: float, end: float, wid
     unit, word = _unit(end - start)
     height = 0.62 + (0.24 if narrow else 0.30) * len(rows)
     figure = figureClass(figsize=(width, height))
+    labels = _labels(rows, narrow)
+    longest = max(map(len, labels))
     left = 0.42 if narrow else 0.85
+    if longest > (4 if narrow else 9):  # of a node's devices
+        left = 0.14 + 0.07 * longest
     axes = figure.add_axes(
         (left / width, 0.45 / height, 1 - (left + 0.16) / width, 1 - 0.53 / height)
     )
@@ -78,7 +83,6 @@ def _figure(figureClass: Any, rows: Sequence[Row], start: float, end: float, wid
         for colour, pieces in _pieces(row.spans, start, end):
             scaled = [((first - start) / unit, (last - first) / unit) for first, last in pieces]
             axes.broken_barh(scaled, (at - 0.36, 0.72), facecolors=colour, linewidth=0)
-    labels = [row.label.replace("device ", "") if narrow else row.label for row in rows]
     axes.set_yticks(range(len(rows)), labels, fontsize=8.5)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, (end - start) / unit)
@@ -92,6 +96,13 @@ def _figure(figureClass: Any, rows: Sequence[Row], start: float, end: float, wid
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color("#b9c1ca")
     return figure
+
+
+def _labels(rows: Sequence[Row], narrow: bool) -> List[str]:
+    """What stands before each row. Of a long name the end is kept, with the device's number."""
+    labels = [row.label.replace("device ", "") if narrow else row.label for row in rows]
+    longest = LONGEST_LABELS[narrow]
+    return [each if len(each) <= longest else "…" + each[1 - longest :] for each in labels]
 
 
 def _unit(seconds: float) -> Tuple[float, str]:

@@ -19,7 +19,7 @@ from typing import Any, Callable, Deque, Dict, Mapping, NamedTuple, Optional, Se
 from .ClientOutput import ABSURD_SPEED, LastLine, PairLine
 from .Cost import Cost
 from .Files import replaceJson
-from .Loop import IDLE, LOST, STARTING, Observer
+from .Loop import AWAY, IDLE, LEFT, LOST, STARTING, Observer
 from .Remaining import Remaining
 from .Schedule import Schedule
 from .Step import Step
@@ -41,6 +41,7 @@ HOLDER_SECONDS = 15.0
 
 RUNNING = "running"
 WAITING = "waiting"
+_NOT_READY = (LOST, WAITING, LEFT, AWAY)
 # What ends a step, over what it took to start a worker: the workers are ended, and that is most.
 END_SHARE = 0.5
 LONGEST_END = 5.0
@@ -90,6 +91,7 @@ class StepProgress(Observer):
         holderOf: Callable[[int], str] = lambda device: "",
         now: Callable[[], float] = time.time,
         contenders: Callable[[int], float] = lambda problem: 1.0,
+        nodeOf: Callable[[int], Dict[str, Any]] = lambda device: {},
     ) -> None:
         """Begins a step.
 
@@ -105,6 +107,7 @@ class StepProgress(Observer):
             holderOf: who holds a device's lock; empty where nobody does.
             now: the clock, in seconds since the epoch.
             contenders: how many cells of a problem that is split will be timed again.
+            nodeOf: what is told beside a device's number (DeviceNames.nodeFields).
         """
         self._step = step
         self._remaining = Remaining(schedule, cost, contenders)
@@ -115,6 +118,7 @@ class StepProgress(Observer):
         self._pairsDone = pairsDone
         self._tell = tell
         self._holderOf = holderOf
+        self._nodeOf = nodeOf
         self._now = now
         begun = now()
         self._devices = {device: _DeviceView(begun) for device in devices}
@@ -137,8 +141,8 @@ class StepProgress(Observer):
         self._run = run
 
     def changed(self, device: int, state: str) -> None:
-        """A device is starting, idle or lost."""
-        view = self._devices[device]
+        """A device is starting, idle, lost or away; one that is new has joined."""
+        view = self._devices.setdefault(device, _DeviceView(self._now()))
         if (view.state, state) == (STARTING, IDLE) and not self._startSeconds:
             self._startSeconds = self._now() - view.since
         view.state, view.since, view.job, view.holder = state, self._now(), None, ""
@@ -232,6 +236,7 @@ class StepProgress(Observer):
     ) -> Dict[str, Any]:
         entry: Dict[str, Any] = {
             "device": device,
+            **self._nodeOf(device),
             "state": view.state,
             "since": round(view.since, 3),
             "units": view.units,
@@ -285,7 +290,7 @@ class StepProgress(Observer):
     ) -> Optional[float]:
         if self._step.whole:
             return None
-        ready = [d for d, view in self._devices.items() if view.state not in (LOST, WAITING)]
+        ready = [d for d, view in self._devices.items() if view.state not in _NOT_READY]
         rest = {device: left.get(device, 0.0) for device in running}
         for device, job in running.items():
             # Of a client that is still starting, the start is left as well.

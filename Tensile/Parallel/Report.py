@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Dict, List, Optional, Sequence
 
 from . import __version__
+from .DeviceNames import deviceFields, nodeIn
 from .Files import replaceFile, replaceJson
+from .NodeRecord import nodeSummaries
 from .RunRecord import (
     RunRecord,
     countOf,
@@ -60,6 +61,11 @@ def executionSummary(record: RunRecord, steps: Sequence[dict]) -> Dict[str, Any]
     counts["measured"] = sum(countOf(step, "measured") for step in own)
     others = [step for step in steps if step.get("run") != record.run]
     counts["resumedPairs"] += sum(countOf(step, "measured") for step in others)
+    devices = [_deviceSummary(device, steps, own, benchmark) for device in record.devices]
+    nodes = nodeSummaries(devices, steps, own, benchmark)
+    for node in nodes:
+        for key in ("firstSeen", "lastSeen"):
+            node[key] = node[key] and _isoTime(node[key])
     return {
         "schema": SCHEMA,
         "run": record.run,
@@ -79,7 +85,8 @@ def executionSummary(record: RunRecord, steps: Sequence[dict]) -> Dict[str, Any]
             "host": round(max(0.0, total - benchmark), 3),
         },
         "speedUp": speedUp(own, total, benchmark),
-        "devices": [_deviceSummary(device, steps, own, benchmark) for device in record.devices],
+        "devices": devices,
+        **({"nodes": nodes} if nodes else {}),
         "missingDevices": list(record.missing),
         "steps": [_stepSummary(step) for step in steps],
         "counts": counts,
@@ -111,7 +118,7 @@ def _deviceSummary(
     """A device over all steps; what it took is of this run's (`own`) alone, as `wall` is."""
     parts = _partsOf(device, steps)
     busy = sum(part.get("busySeconds") or 0.0 for part in _partsOf(device, own))
-    summary: Dict[str, Any] = asdict(device)
+    summary: Dict[str, Any] = deviceFields(device)
     summary.update(
         baselineRatio=_baselineRatio(device.ordinal, steps),
         units=sum(part.get("units") or 0 for part in parts),
@@ -153,6 +160,7 @@ def _stepSummary(step: dict) -> Dict[str, Any]:
     summary["devices"] = [
         {
             "ordinal": part["ordinal"],
+            **nodeIn(part),
             "units": part.get("units") or 0,
             "pairs": part.get("pairs") or 0,
             "busySeconds": round(part.get("busySeconds") or 0.0, 3),

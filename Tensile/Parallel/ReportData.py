@@ -12,11 +12,12 @@ import fcntl
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .Errors import InputError
+from .Fleet import usedDevices
 from .History import readHistory
 from .Report import SUMMARY_FILE, executionSummary
 from .RunRecord import RunRecord, readSteps
@@ -80,6 +81,7 @@ def readRun(out: str, now: float) -> RunData:
             record = _unended(out, settings, steps, log, now)
         else:
             record = _ended(out, settings, ended)
+        record = replace(record, devices=usedDevices(record.devices, outputs, steps))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             "%s: its files are not those of this version of TensileParallel (%r)" % (out, error)

@@ -28,11 +28,12 @@ from .ConfigSteps import configSteps
 from .CrossCheck import crossCheck
 from .DeviceConfigs import writeDeviceConfigs
 from .DeviceList import ALL_DEVICES, Selection, selectDevices
+from .DeviceNames import deviceFields, listed
 from .Devices import DeviceScan, describeDevice, scanDevices
 from .Display import makeDisplay
 from .Errors import InputError, TensileParallelError, describeError
 from .Files import isProgram, replaceFile, replaceJson
-from .Fleet import Register, registerPath
+from .Fleet import usedDevices
 from .History import (
     History,
     hashInputs,
@@ -82,7 +83,6 @@ from .Status import KERNELS, LOCK_FILE, OUTPUTS_FOLDER, RunStatus, showStatus
 from .StepFolder import JOURNAL, changedInputs, keepAside
 from .Terminal import openStreams, tell
 from .TextSummary import textSummary
-from .Types import Device
 
 if TYPE_CHECKING:
     from .NodeWorker import StepCluster
@@ -421,7 +421,7 @@ def _runParallel(
                 runInfo["run"],
                 started,
                 steps,
-                [device.ordinal for device in selection.devices],
+                selection.devices,
                 settings.emulate > 0,
             )
             redo = _begin(settings, config, places, history, runInfo["run"], bool(changed))
@@ -598,7 +598,7 @@ def _writeSettings(
         "started": time.time(),
         "client": client,
         "emulate": settings.emulate,
-        "devices": [asdict(device) for device in selection.devices],
+        "devices": [deviceFields(device) for device in selection.devices],
         # On a cluster each step looks anew who is there.
         "devicesWanted": wantedDevices(settings, config),
         "scheduler": settings.scheduler,
@@ -689,7 +689,7 @@ def _environment(settings: RunSettings) -> Dict[str, str]:
 
 
 def _announce(settings: RunSettings, host: Host, selection: Selection, places: Places) -> None:
-    numbers = ", ".join(str(device.ordinal) for device in selection.devices)
+    numbers = listed(selection.devices)
     kind = "emulated devices" if settings.emulate else "devices"
     tell("TensileParallel %s on %s %s" % (__version__, kind, numbers))
     tell("host: %s" % host.description)
@@ -724,7 +724,7 @@ def _conclude(
         exitStatus=status,
         hostStatus=end.status,
         emulated=settings.emulate > 0,
-        devices=_usedDevices(selection, places, steps),
+        devices=usedDevices(selection.devices, places.outputs, steps),
         missing=selection.missing,
         notes=tuple(notes),
         client=_builtClient(places) or runInfo["client"],
@@ -779,7 +779,7 @@ def _verdict(
         words = "%d pairs were not tried: no device was left; the same command continues"
         return 1, words % untriedPairs(steps)
     if settings.strict and lostDevices(steps):
-        numbers = ", ".join(map(str, lostDevices(steps)))
+        numbers = ", ".join(lostDevices(steps))
         return 1, "device %s was lost, which --strict does not allow" % numbers
     if lost:
         words = "%d pairs could not be measured: see failures in %s" % (
@@ -788,16 +788,6 @@ def _verdict(
         )
         return (0, "") if settings.allowFailures else (1, words)
     return 0, ""
-
-
-def _usedDevices(selection: Selection, places: Places, steps: Sequence[dict]) -> Tuple[Device, ...]:
-    """Those that the run began with, and those of nodes that have joined it later."""
-    if not selection.devices[0].node:
-        return selection.devices
-    own = {device.ordinal for device in selection.devices}
-    own |= {part["ordinal"] for step in steps for part in step.get("devices") or ()}
-    known = Register(registerPath(places.outputs)).devices
-    return tuple(device for device in known if device.ordinal in own)
 
 
 def _builtClient(places: Places) -> Optional[str]:

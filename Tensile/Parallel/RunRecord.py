@@ -24,6 +24,7 @@ from typing import (
     Tuple,
 )
 
+from .DeviceNames import nameIn, nodeIn
 from .Types import MEASURED, Device
 
 # What the serial estimate rests on, in the words that stand beside it.
@@ -113,9 +114,12 @@ def untriedPairs(steps: Iterable[dict]) -> int:
     return sum(step.get("leftOver") or 0 for step in steps)
 
 
-def lostDevices(steps: Iterable[dict]) -> List[int]:
-    """The devices that were set aside in any step."""
-    return sorted({device for step in steps for device in step.get("devicesLost") or ()})
+def lostDevices(steps: Sequence[dict]) -> List[str]:
+    """The devices that were set aside in any step, by name."""
+    lost = sorted({device for step in steps for device in step.get("devicesLost") or ()})
+    parts = (part for step in steps for part in step.get("devices") or ())
+    names = {part["ordinal"]: nameIn(part, "ordinal") for part in parts}
+    return [names.get(device, str(device)) for device in lost]
 
 
 def ownSteps(record: RunRecord, steps: Sequence[dict]) -> List[dict]:
@@ -182,6 +186,7 @@ def slowestUnits(steps: Sequence[dict], count: int) -> List[Dict[str, Any]]:
             "step": stepName(step),
             "unit": unit.get("unit"),
             "device": unit.get("device"),
+            **nodeIn(unit),
             "name": unitName(step, unit),
             "pairs": pairsOf(unit),
             "kind": unit.get("kind"),

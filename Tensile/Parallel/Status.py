@@ -17,9 +17,11 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from .ConfigSteps import ConfigStep
+from .DeviceNames import nodeFields
 from .Errors import InputError
 from .Files import replaceJson
 from .StatusText import statusLines
+from .Types import Device
 
 SCHEMA = 1
 STATUS_FILE = "status.json"
@@ -133,7 +135,7 @@ class RunStatus:
         run: str,
         started: float,
         steps: Sequence[ConfigStep],
-        devices: Sequence[int],
+        devices: Sequence[Device],
         emulated: bool,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -144,7 +146,7 @@ class RunStatus:
             run: its id.
             started: seconds since the epoch.
             steps: those of the config.
-            devices: ordinals of the devices.
+            devices: those that it begins with.
             emulated: whether they are emulated.
             now: the clock, in seconds since the epoch.
         """
@@ -170,7 +172,10 @@ class RunStatus:
             "stepNumber": 0,
             "stepCount": len(steps),
             "step": None,
-            "devices": [{"device": device, "state": "idle"} for device in devices],
+            "devices": [
+                {"device": device.ordinal, **nodeFields(device), "state": "idle"}
+                for device in devices
+            ],
             "resumedPairs": 0,
             "secondsLeft": None,
             "secondsLeftIs": None,
@@ -209,7 +214,7 @@ class RunStatus:
     def end(self, state: str, exitStatus: int) -> None:
         """The run has ended."""
         for device in self.status["devices"]:
-            if device["state"] != "lost":
+            if device["state"] not in ("lost", "left", "away"):
                 device["state"] = "idle"
         self.status.update(
             ended=round(self._now(), 3), exitStatus=exitStatus, secondsLeft=None, secondsLeftIs=None

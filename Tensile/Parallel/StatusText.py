@@ -6,9 +6,13 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, Optional
 
+from .DeviceNames import nameIn, nodesIn
 from .Terminal import duration, oneLine
 
 Status = Dict[str, Any]
+
+# States of devices that only those of nodes have.
+NODE_STATES = {"left": "has left", "away": "its worker or node is gone"}
 
 _STATES = {
     "preparing": "preparing",
@@ -75,16 +79,28 @@ def progressLine(status: Status, now: float) -> str:
         return ", ".join(each for each in (stateWords(status), so, leftWords(status)) if each)
     step, devices = status["step"], status["devices"]
     pairs = step["pairs"]
-    busy = sum(device["state"] == "running" for device in devices)
     parts = [
         "%s: %d %% (%d of %d pairs)"
         % (stepWords(status), percent(status), pairs["done"], pairs["total"]),
-        "%d of %d devices busy" % (busy, len(devices)),
+        busyWords(devices),
         so,
         leftWords(status),
         failureWords(step),
     ]
     return ", ".join(part for part in parts if part)
+
+
+def busyWords(devices: List[Dict[str, Any]]) -> str:
+    """ "5 of 6 devices busy"; with nodes "5 of 6 devices on 2 nodes busy"."""
+    busy = sum(device["state"] == "running" for device in devices)
+    nodes = len(nodesIn(devices))
+    where = " on %s" % counted(nodes, "node") if nodes else ""
+    return "%d of %d devices%s busy" % (busy, len(devices), where)
+
+
+def counted(number: int, word: str) -> str:
+    """ "1 node", "2 nodes"."""
+    return "%d %s%s" % (number, word, "" if number == 1 else "s")
 
 
 def failureWords(step: Dict[str, Any]) -> str:
@@ -116,7 +132,7 @@ def doingWords(device: Dict[str, Any]) -> str:
         return "waits for its lock" + (
             ": held by %s" % oneLine(device["holder"]) if device.get("holder") else ""
         )
-    words = {"starting": "its worker starts", "idle": "no work", "lost": "lost"}
+    words = {"starting": "its worker starts", "idle": "no work", "lost": "lost", **NODE_STATES}
     return words.get(device["state"], str(device["state"]))
 
 
@@ -131,7 +147,7 @@ def deviceLine(device: Dict[str, Any], now: float) -> str:
         parts.append("%d units done" % device["units"])
     if device.get("failures"):
         parts.append("%d failed" % device["failures"])
-    return "device %d: %s" % (device["device"], ", ".join(parts))
+    return "device %s: %s" % (oneLine(nameIn(device)), ", ".join(parts))
 
 
 def speedText(gflops: Optional[float]) -> str:
@@ -148,7 +164,7 @@ def stallText(status: Status, seconds: float, now: float) -> str:
         since = device.get("lastLine", device.get("since"))
         when = " since %s" % time.strftime("%H:%M:%S", time.localtime(since)) if since else ""
         what = "its worker" if device["state"] == "starting" else doingWords(device)
-        parts.append("device %d: %s%s" % (device["device"], what, when))
+        parts.append("device %s: %s%s" % (oneLine(nameIn(device)), what, when))
     return "no progress for %s; %s" % (duration(seconds), "; ".join(parts))
 
 
@@ -176,5 +192,7 @@ def statusLines(status: Status, now: float) -> List[str]:
     if status.get("resumedPairs"):
         lines.append("%d pairs were measured by an earlier run" % status["resumedPairs"])
     if not ended and status["state"] != "died":
+        if nodesIn(status["devices"]):
+            lines.append(busyWords(status["devices"]))
         lines += [deviceLine(device, now) for device in status["devices"]]
     return lines

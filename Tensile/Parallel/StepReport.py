@@ -10,9 +10,10 @@ import os
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .Contest import Contests
+from .DeviceNames import nodeFields
 from .Files import replaceJson
 from .Loop import LoopResult, Lost
 from .ResultsJoin import JoinReport
@@ -81,6 +82,8 @@ class StepReport:
             "exit": None,
         }
         self._pieces: List[Piece] = []
+        self._known = dict(self._devices)
+        self._loop: Optional[LoopResult] = None
         self._counts = {"measured": 0, "rejected": 0, "failed": 0, CRASHED: 0, HUNG: 0}
         self._busy: Dict[int, float] = {}
         self._validationFailures = 0
@@ -124,7 +127,25 @@ class StepReport:
 
     def addDevice(self, device: Device) -> None:
         """Adds a device that came later."""
-        self._devices[device.ordinal] = device
+        self._devices[device.ordinal] = self._known[device.ordinal] = device
+
+    def addNodes(
+        self, known: Sequence[Device], versions: Mapping[str, Any], clientHash: Optional[str]
+    ) -> None:
+        """Adds what is known of a cluster.
+
+        Args:
+            known: all devices that have a number here, also those of earlier runs.
+            versions: of each node's driver, ROCm, kernel and Python.
+            clientHash: SHA-256 of the client that all nodes run; None for the emulated one.
+        """
+        self._known.update((device.ordinal, device) for device in known)
+        self._data["nodes"] = dict(versions)
+        self._data["clientHash"] = clientHash
+
+    def follow(self, loop: LoopResult) -> None:
+        """Adds, from now on, which devices come and go."""
+        self._loop = loop
 
     def contests(self, contests: Contests) -> None:
         """Adds what was split, what was timed again, and how far devices differed."""
@@ -154,7 +175,7 @@ class StepReport:
         self._data["units"].append(
             {
                 "unit": unit.number,
-                "device": outcome.device,
+                **self._name(outcome.device),
                 "size": self._sizeOf(unit.firstProblem),
                 "problems": [unit.firstProblem, unit.problemCount],
                 "solutions": [unit.firstSolution, unit.solutionCount],
@@ -210,7 +231,9 @@ class StepReport:
         self._data["file"] = file
         for lost in loop.lost:
             self._lose(lost)
-        self._data["workers"] = [asdict(start) for start in loop.workerStarts]
+        self._data["workers"] = [
+            {**asdict(start), **self._name(start.device)} for start in loop.workerStarts
+        ]
         self._data["notes"] += loop.notes
         self._data["devicesLost"] = list(loop.devicesLost)
         self._data["leftOver"] = sum(area.pairs for area in loop.leftOver)
@@ -254,7 +277,14 @@ class StepReport:
         self._data["state"] = state
         self._data["counts"] = dict(self._counts)
         self._data["validationFailures"] = self._validationFailures
-        self._data["devices"] = [self._device(ordinal) for ordinal in sorted(self._devices)]
+        # What a node measured that was there in an earlier run only is in the results all the same.
+        earlier = {piece.device for piece in self._pieces if piece.device in self._known}
+        ordinals = sorted({*self._devices, *earlier})
+        self._data["devices"] = [self._device(ordinal) for ordinal in ordinals]
+        if self._loop is not None and "nodes" in self._data:
+            self._data["deviceChanges"] = [
+                {**self._name(change.device), **asdict(change)} for change in self._loop.changes
+            ]
         replaceJson(self._path, self._data)
         self._writtenAt = time.monotonic()
         self._writeSeconds = self._writtenAt - begun
@@ -262,17 +292,21 @@ class StepReport:
 
     def _device(self, ordinal: int) -> Dict[str, Any]:
         own = [piece for piece in self._pieces if piece.device == ordinal]
-        device = self._devices[ordinal]
-        where = {"node": device.node, "nodeOrdinal": device.nodeOrdinal} if device.node else {}
+        device = self._known[ordinal]
         return {
             "ordinal": ordinal,
-            **where,
+            **nodeFields(device),
             "token": device.token,
             "problems": _spans((p.firstProblem, p.problemCount) for p in own),
             "units": len({p.unit for p in own}),
             "pairs": sum(p.problemCount * p.solutionCount for p in own),
             "busySeconds": round(self._busy.get(ordinal, 0.0), 3),
         }
+
+    def _name(self, device: int) -> Dict[str, Any]:
+        """A device's number, and its node where it has one."""
+        known = self._known.get(device)
+        return {"device": device, **(nodeFields(known) if known else {})}
 
     def _sizeOf(self, problem: int) -> str:
         """A problem in words; empty in a step without any, which its client is to judge."""
@@ -295,7 +329,7 @@ class StepReport:
         self._data["failures"].append(
             {
                 "kind": kind,
-                "device": device,
+                **self._name(device),
                 "problem": problem,
                 "size": self._sizeOf(problem),
                 "solution": names[solution] if solution < len(names) else "",

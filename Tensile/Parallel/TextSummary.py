@@ -7,7 +7,9 @@ import os
 import shlex
 from typing import Any, Dict, List
 
+from .DeviceNames import nameIn
 from .RunRecord import stepName
+from .StatusText import counted
 from .Terminal import duration, oneLine
 
 EMULATED_NOTE = "EMULATED: the times are made up, nothing was measured"
@@ -34,6 +36,7 @@ def textSummary(summary: Dict[str, Any]) -> str:
     lines += _failureLines(summary)
     lines.append(_timeLine(summary))
     lines += _speedUpLine(summary)
+    lines += [_nodeLine(node) for node in summary.get("nodes") or () if summary["steps"]]
     if summary["steps"]:
         resumed = summary["counts"]["resumedPairs"] > 0
         lines += [_deviceLine(device, resumed) for device in summary["devices"]]
@@ -54,7 +57,7 @@ def _failureLines(summary: Dict[str, Any]) -> List[str]:
         where = failure.get("size") or "problem %s" % failure.get("problem")
         text = "%s on device %s: %s, %s: %s" % (
             failure.get("kind"),
-            failure.get("device"),
+            nameIn(failure),
             where,
             shortened(failure.get("solution") or "no solution", 50),
             failure.get("message"),
@@ -68,14 +71,20 @@ def _failureLines(summary: Dict[str, Any]) -> List[str]:
 
 def _timeLine(summary: Dict[str, Any]) -> str:
     seconds = summary["seconds"]
-    return "%s: %d pairs in %d steps on %d devices, %s (benchmarks %s, the rest of Tensile %s)" % (
-        summary["state"],
-        summary["counts"]["measured"],
-        len(summary["steps"]),
-        len(summary["devices"]),
-        duration(seconds["total"], tenths=True),
-        duration(seconds["benchmark"], tenths=True),
-        duration(seconds["host"], tenths=True),
+    nodes = summary.get("nodes")
+    where = " of %s" % counted(len(nodes), "node") if nodes else ""
+    return (
+        "%s: %d pairs in %d steps on %d devices%s, %s (benchmarks %s, the rest of Tensile %s)"
+        % (
+            summary["state"],
+            summary["counts"]["measured"],
+            len(summary["steps"]),
+            len(summary["devices"]),
+            where,
+            duration(seconds["total"], tenths=True),
+            duration(seconds["benchmark"], tenths=True),
+            duration(seconds["host"], tenths=True),
+        )
     )
 
 
@@ -88,13 +97,24 @@ def _speedUpLine(summary: Dict[str, Any]) -> List[str]:
     return [text % (known["benchmark"], known["total"], serial, known["basis"])]
 
 
+def _nodeLine(node: Dict[str, Any]) -> str:
+    line = "node %s: %s, %d units, %d pairs, busy %.0f %% of the benchmark time" % (
+        node["node"],
+        counted(len(node["devices"]), "device"),
+        node["units"],
+        node["pairs"],
+        100 * node["busyShare"],
+    )
+    return line + (", %d lost" % len(node["lost"]) if node["lost"] else "")
+
+
 def _deviceLine(device: Dict[str, Any], resumed: bool) -> str:
     # The results hold what earlier runs measured too; the time is this one's.
-    line = "device %d: %d units, %d pairs, busy %s (%.0f %% of the benchmark time)"
+    line = "device %s: %d units, %d pairs, busy %s (%.0f %% of the benchmark time)"
     if resumed:
         line = line.replace("pairs,", "pairs in all runs, in this one")
     line %= (
-        device["ordinal"],
+        nameIn(device, "ordinal"),
         device["units"],
         device["pairs"],
         duration(device["busySeconds"], tenths=True),
@@ -112,9 +132,10 @@ def _spreadLine(summary: Dict[str, Any]) -> List[str]:
     if widest is None:
         return []
     spread = widest["baseline"]
-    text = "devices differ by up to %.1f %% (device %d from device %d, in %s)"
-    numbers = (spread["spreadPercent"], spread["slowest"], spread["fastest"])
-    return [text % (*numbers, stepName(widest))]
+    text = "devices differ by up to %.1f %% (device %s from device %s, in %s)"
+    names = {device["ordinal"]: nameIn(device, "ordinal") for device in summary["devices"]}
+    far = [names.get(spread[which], str(spread[which])) for which in ("slowest", "fastest")]
+    return [text % (spread["spreadPercent"], *far, stepName(widest))]
 
 
 def _otherCounts(counts: Dict[str, int]) -> List[str]:

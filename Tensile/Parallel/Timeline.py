@@ -3,7 +3,8 @@
 
 A track per device and one for the host. Within a step a device's track has no holes: it measures,
 warms up, or waits, and each is a span of its own. So the spans of a device add up to the step, and
-those of its units to its busySeconds in execution_summary.json.
+those of its units to its busySeconds in execution_summary.json. The devices of a node are a process
+of the trace.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
+from .DeviceNames import nameOf, placeOf
+from .NodeRecord import CHANGES, changesOf
 from .RunRecord import RunRecord, ownSteps, stepName, unitName
-from .Types import MEASURED
+from .Types import MEASURED, Device
 
 UNIT = "unit"
 EXTRA = "extra"
@@ -22,9 +25,12 @@ WARM_UP = "warm-up"
 WAIT = "wait"
 HOST = "host"
 STEP = "step"
+NODE = "node"
 
-# Processes of the trace. 0 is the idle process of an operating system to Perfetto.
+# Processes of the trace. 0 is the idle process of an operating system to Perfetto. Nodes have the
+# devices' number and those after it.
 _HOST_PID, _DEVICES_PID = 1, 2
+_ABSENCES = {"left": "has left", "away": "its worker or node is gone", "lost": "is set aside"}
 # A lock that was free is taken in less: then there was no waiting. Seconds.
 _LOCK_SECONDS = 0.05
 
@@ -88,7 +94,9 @@ def deviceSpans(record: RunRecord, steps: Sequence[dict], ordinal: int) -> List[
             spans.append(Span("not used in this step", WAIT, start, end))
         else:
             clients = _clients(step, ordinal, cursor)
-            spans += _fill(start, end, clients, _workers(step, ordinal, end), step)
+            waits = [*_absences(step, ordinal, start, end), *_workers(step, ordinal, end)]
+            waits.sort(key=lambda span: span.start)  # an absence first, where both begin
+            spans += _fill(start, end, clients, waits, step)
         cursor = max(end, spans[-1].start)  # the last one may have run over the step's end
     return [span for span in spans if span.seconds > 0 or span.failure]
 
@@ -141,6 +149,22 @@ def _workers(step: dict, ordinal: int, end: float) -> List[Span]:
     return spans
 
 
+def _absences(step: dict, ordinal: int, start: float, end: float) -> List[Span]:
+    """When a device of a node was not there."""
+    spans: List[Span] = []
+    changes = changesOf(step, ordinal)
+    # One of which the first news is that it has come was not there before.
+    absent = bool(changes) and changes[0]["what"] not in _ABSENCES
+    since, name = start, "not there yet"
+    for change in changes:
+        at = min(max(start, change["at"]), end)
+        if absent:
+            spans.append(Span(name, WAIT, since, at))
+        absent = change["what"] in _ABSENCES
+        since, name = at, _ABSENCES.get(change["what"], "")
+    return spans + ([Span(name, WAIT, since, end)] if absent else [])
+
+
 def _fill(
     start: float, end: float, clients: Sequence[Span], workers: Sequence[Span], step: dict
 ) -> List[Span]:
@@ -178,15 +202,19 @@ def timeline(record: RunRecord, steps: Sequence[dict]) -> Dict[str, Any]:
     events = [
         *_names("process", _HOST_PID, 0, "Tensile", 0),
         *_names("thread", _HOST_PID, 1, "host", 0),
-        *_names("process", _DEVICES_PID, 0, _devicesLabel(record), 1),
     ]
+    nodes = list(dict.fromkeys(device.node for device in record.devices)) or [""]
+    for at, node in enumerate(nodes):
+        label = "node %s: %s" % (node, _devicesLabel(record)) if node else _devicesLabel(record)
+        events += _names("process", _DEVICES_PID + at, 0, label, 1 + at)
     whole = Span("run", "run", record.started, record.ended)
     events += _events(record, [whole, *hostSpans(record, steps)], _HOST_PID, 1)
     for device in record.devices:
-        label = "device %d %s" % (device.ordinal, device.architecture or device.product)
-        row = (_DEVICES_PID, device.ordinal + 1)
+        label = "device %s %s" % (nameOf(device), device.architecture or device.product)
+        row = (_DEVICES_PID + nodes.index(device.node), device.ordinal + 1)
         events += _names("thread", *row, label.strip(), device.ordinal)
         events += _events(record, deviceSpans(record, steps, device.ordinal), *row)
+        events += _changeEvents(record, steps, device, *row)
     others = [step for step in steps if step.get("run") != record.run]
     earlier = sum(len(step.get("units") or ()) for step in others)
     return {
@@ -233,6 +261,26 @@ def _events(record: RunRecord, spans: Sequence[Span], pid: int, tid: int) -> Lis
             mark = {"name": span.failure, "ph": "i", "s": "t", **place, "ts": end, "args": {}}
             events.append(mark)
     return events
+
+
+def _changeEvents(
+    record: RunRecord, steps: Sequence[dict], device: Device, pid: int, tid: int
+) -> List[dict]:
+    """A mark where a device of a node came or went."""
+    return [
+        {
+            "name": "%s %s" % (placeOf(device), CHANGES.get(change["what"], change["what"])),
+            "ph": "i",
+            "s": "t",
+            "cat": NODE,
+            "pid": pid,
+            "tid": tid,
+            "ts": _microseconds(record, change["at"]),
+            "args": {"why": change.get("why") or ""},
+        }
+        for step in ownSteps(record, steps)
+        for change in changesOf(step, device.ordinal)
+    ]
 
 
 def _microseconds(record: RunRecord, moment: float) -> int:

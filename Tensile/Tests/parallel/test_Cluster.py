@@ -5,8 +5,10 @@ The second node sees nothing of the front end's folder where that can be arrange
 sent to it. docs/cluster.md has what must hold; benchmarks/benchCluster.py tries it at length.
 """
 
+import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +19,12 @@ import pytest
 from Clusters import BIN, SCHEDULER, Nodes, freePort, killHard
 from conftest import DATA, HERE, Recorded
 from Processes import Marked, waitFor
+from test_Report import makeRecord
+from test_Timeline import checkTrace
 
+from Tensile.Parallel.Report import executionSummary
+from Tensile.Parallel.Timeline import timeline
+from Tensile.Parallel.Types import Device
 from Tensile.Parallel.UnitLogs import SUFFIX, openLog
 
 pytestmark = [
@@ -54,9 +61,9 @@ class Cluster(Nodes):
     def startA(self):
         self.startNode("a", 2, self.settings)
 
-    def startB(self):
+    def startB(self, devices=1):
         prefix = ["unshare", "-rm", "sh", "-c", HIDE, "hide", self.front] if self.hides else []
-        self.startNode("b", 1, self.settings, prefix=prefix)
+        self.startNode("b", devices, self.settings, prefix=prefix)
 
     def record(self, name, **settings):
         """Has the nodes' clients note what they do from now on; returns the file of node a."""
@@ -117,9 +124,27 @@ def report(step):
     return json.loads((Path(str(step.results) + ".parallel") / "step.json").read_text())
 
 
+def _checkNodes(step, output):
+    """Every record of a run on nodes a and b names its node, and so does every line."""
+    own = report(step)
+    progress = json.loads((Path(str(step.results) + ".parallel") / "progress.json").read_text())
+    known = {d["ordinal"]: (d["node"], d["nodeOrdinal"]) for d in own["devices"]}
+    for each in [*own["units"], *own["workers"], *own["deviceChanges"], *progress["devices"]]:
+        assert (each["node"], each["nodeOrdinal"]) == known[each["device"]], each
+    assert set(own["nodes"]) == {"a", "b"} and own["nodes"]["b"]["python"]
+    for number in re.findall(r"(?<!emulated )device (\d+.{0,3})", output):
+        assert re.match(r"\d+ \([ab]", number), output
+    devices = [Device(n, "0", node=node, nodeOrdinal=at) for n, (node, at) in known.items()]
+    run = {"run": own["run"], "started": own["started"] - 1, "ended": own["ended"] + 1}
+    record = makeRecord(devices=tuple(devices), **run)
+    checkTrace(timeline(record, [own]))
+    assert [node["node"] for node in executionSummary(record, [own])["nodes"]] == ["a", "b"]
+
+
 def test_aRunEqualsSerialAndNamesItsNodes(cluster):
-    """Units run on both nodes; the file is the serial one; every device names its node; the
-    client is one that only the front end's machine has, and is sent once per node."""
+    """Units run on both nodes; the file is the serial one; whatever tells of a device names its
+    node, and what that runs; the client is one that only the front end's machine has, and is sent
+    once per node."""
     step, expected = cluster.step("equal")
     client = cluster.front / "client.sh"
     emulated = "%s %s" % (sys.executable, BIN / "TensileEmulatedClient")
@@ -131,6 +156,8 @@ def test_aRunEqualsSerialAndNamesItsNodes(cluster):
     assert step.results.read_bytes() == expected
     devices = [(d["ordinal"], d["node"], d["nodeOrdinal"]) for d in report(step)["devices"]]
     assert devices == [(0, "a", 0), (1, "a", 1), (2, "b", 0)]
+    _checkNodes(step, output)
+    assert report(step)["clientHash"] == hashlib.sha256(client.read_bytes()).hexdigest()
     assert all(cluster.events(record, node) for node in ("a", "b")), output
     if cluster.hides:
         cache = cluster.folder / "b" / "cache" / "tensile-parallel"
@@ -178,7 +205,8 @@ def test_killsAreMended(cluster):
 
 def test_aNodeLeavesAndComes(cluster):
     """A node that is told to leave gives its unit back with what it has measured, which is no
-    failure; it joins again in the middle of the run, and takes work."""
+    failure; it joins again in the middle of the run, with a device more, and takes work. All that
+    is told."""
     step, expected = cluster.step("leave")
     record = cluster.record("leave", pairSeconds=0.25)
     process = cluster.begin(step)
@@ -188,16 +216,21 @@ def test_aNodeLeavesAndComes(cluster):
     timed = len(cluster.events(record, "b"))
     process.send_signal(signal.SIGSTOP)  # whatever a join takes, the run is not over before
     before = cluster.log("b").count("has joined")
-    cluster.startB()
-    waitFor(lambda: cluster.log("b").count("has joined") > before)
+    cluster.startB(2)
+    waitFor(lambda: cluster.log("b").count("has joined") > before + 1)
     process.send_signal(signal.SIGCONT)
     status, output = finish(process)
     assert status == 0 and step.results.read_bytes() == expected, output
     assert "crashed" not in output and "has left" in output and "has joined" in output
     assert len(cluster.events(record, "b")) > timed
-    (own,) = [d for d in report(step)["devices"] if d["node"] == "b"]
-    # All but the pair that was running, the baseline, and the pairs that warm the device up.
-    assert own["pairs"] >= len(cluster.events(record, "b")) - 1 - 5 - 3
+    own = [d for d in report(step)["devices"] if d["node"] == "b"]
+    assert [d["nodeOrdinal"] for d in own] == [0, 1]
+    # All but the pair that was running, the baselines, and the pairs that warm the devices up.
+    assert sum(d["pairs"] for d in own) >= len(cluster.events(record, "b")) - 1 - 2 * (5 + 3)
+    changes = [(each["nodeOrdinal"], each["what"]) for each in report(step)["deviceChanges"]]
+    assert changes[0] == (0, "left") and sorted(changes[1:]) == [(0, "joined"), (1, "joined")]
+    assert "device 3 (b:1" in output
+    _checkNodes(step, output)
 
 
 def test_theFrontEndIsKilled(cluster):
@@ -229,6 +262,8 @@ def test_aNodeIsKilled(cluster):
     status, output = finish(process)
     assert status == 0 and step.results.read_bytes() == expected, output
     assert "node b: its worker is gone" in output
+    gone = [each for each in report(step)["deviceChanges"] if each["node"] == "b"]
+    assert gone and gone[0]["what"] in ("away", "lost"), gone
 
 
 AUDIT = """

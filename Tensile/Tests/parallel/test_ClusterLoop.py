@@ -169,4 +169,34 @@ def test_aDeviceOfANodeNamesIt():
     from Tensile.Parallel.Devices import describeDevice
 
     device = Device(5, "1", node="b", nodeOrdinal=1, architecture="gfx90a")
-    assert describeDevice(device) == "device 5 (b's device 1, gfx90a)"
+    assert describeDevice(device) == "device 5 (b:1, gfx90a)"
+
+
+def test_itIsKeptWhenDevicesCameAndWent():
+    """Joined, left, gone with its worker, back, given up: each with its time, in order."""
+    script = Script()
+    late = FakeWorker(7, script)
+    run = Run(script, devices=2, problems=12, changes=Changes(at1=([late], []), at3=((), [0])))
+    run.workers.append(late)
+    changes = run.run().changes
+    assert [(each.device, each.what) for each in changes] == [(7, "joined"), (0, "left")]
+    assert changes[0].at <= changes[1].at
+
+    lost = []
+
+    def unit(device, unit):
+        if device == 0 and not lost:
+            lost.append(unit)
+            return WorkerLost("node a: its worker is gone")
+        return None
+
+    def start(device, number):
+        return RunError("node b was away for 30 s") if device == 1 else WorkerFacts(1, "")
+
+    run = Run(Script(unit=unit, start=start), devices=2, problems=8)
+    changes = run.run().changes
+    assert [(each.device, each.what, each.why) for each in changes] == [
+        (1, "lost", "node b was away for 30 s"),
+        (0, "away", "node a: its worker is gone"),
+        (0, "back", ""),
+    ]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from Tensile.Parallel.ClientOutput import LastLine, PairLine
-from Tensile.Parallel.Loop import IDLE, LOST
+from Tensile.Parallel.Loop import AWAY, IDLE, LEFT, LOST, STARTING
 from Tensile.Parallel.Progress import (
     LOCK_SECONDS,
     TELL_SECONDS,
@@ -119,6 +119,26 @@ class Told:
 def ended(unit, device, kind=MEASURED):
     message = "" if kind == MEASURED else "it broke"
     return UnitResult(Outcome(unit, device, kind, 0, 10.0, 15.0, message), ())
+
+
+def test_aNodesDevicesAreNamedAndComeAndGo():
+    """One that the step did not begin with is told of from when it joins; none works for the
+    remaining time while its node is gone. On one machine no node is told."""
+    step = Told(nodeOf=lambda device: {"node": "a", "nodeOrdinal": 9 - device})
+    step.schedule.addDevice(5)
+    step.progress.changed(5, STARTING)
+    assert step.tick()["devices"][2]["state"] == "starting"
+    step.progress.changed(5, AWAY)
+    step.progress.changed(0, LEFT)
+    step.schedule.setAside(0)
+    step.tick(after=60.0)
+    states = [
+        (each["device"], each["nodeOrdinal"], each["state"]) for each in step.told[-1][0]["devices"]
+    ]
+    assert states == [(0, 9, "left"), (1, 8, "waiting"), (5, 4, "away")]
+    alone = Told()
+    alone.tick()
+    assert "node" not in alone.device()
 
 
 def test_whatADeviceDoesIsTold():

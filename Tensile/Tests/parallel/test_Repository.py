@@ -32,20 +32,20 @@ ROOT_FILES = (
 ORDER = """
     __main__ Run SerialRun PlanText Plan PlanStep EarlierRun ExpectedIni ForkedSolutions
     LocalCluster Join
-    RunConfig RunLog HtmlReport ReportData Picture HtmlParts Winners ParallelClient
+    RunConfig RunLog HtmlReport HtmlDevices ReportData Picture HtmlParts Winners ParallelClient
     NodeWorker Cluster Fleet NodeSide NodeFiles
     History StepReport StepFolder HangLimit Progress Step Loop Worker Guard
     HostRun Doctor Toolchain HostArchitecture HostClock Host
-    Report Timeline TextSummary RunRecord
-    Status Display StatusText
+    Report Timeline TextSummary NodeRecord RunRecord
+    Status Display DeviceTable StatusText
     DeviceConfigs ConfigSteps ParseArguments CommandLine DeviceList
     Remaining Contest Baseline Schedule Cost WarmUp
     Outcomes BestSolution LibraryUpdate
     ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput UnitLogs
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
     SolutionNames ClientConfig
-    Neighbours QuietMachine SerialLock Locks CrossCheck Devices Masks Platform Files Terminal
-    Requirements Types Errors __init__
+    Neighbours QuietMachine SerialLock Locks CrossCheck Devices DeviceNames Masks Platform Files
+    Terminal Requirements Types Errors __init__
     HostBootstrap
 """.split()
 

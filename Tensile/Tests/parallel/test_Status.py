@@ -36,6 +36,7 @@ from Tensile.Parallel.Status import (
 )
 from Tensile.Parallel.StatusText import progressLine, statusLines
 from Tensile.Parallel.Terminal import duration
+from Tensile.Parallel.Types import Device
 
 FIRST = {
     "name": "T_00/00_Final",
@@ -50,6 +51,9 @@ FIRST = {
 }
 
 
+DEVICES = [Device(0, "0"), Device(1, "1")]
+
+
 class Run:
     """A run with a clock that the test sets, and a parallel client that the test is."""
 
@@ -59,7 +63,7 @@ class Run:
         self.time = 1000.0
         known = [ConfigStep(0, group, sizes) for group, sizes in enumerate(steps)]
         self.status = RunStatus(
-            str(folder), "run", 1000.0, known, [0, 1], True, now=lambda: self.time
+            str(folder), "run", 1000.0, known, DEVICES, True, now=lambda: self.time
         )
 
     def tell(self, state="running", run="run", updated=1020.0, devices=(), **changes):

@@ -87,7 +87,8 @@ class Run:
             self.jobs[number] = Job(
                 unit, Device(number, str(number)), (), "", "", unit.firstProblem, 0, names, 1, "/"
             )
-        self.status = RunStatus(str(out), "run", time.time(), [], range(devices), True)
+        used = [Device(number, str(number)) for number in range(devices)]
+        self.status = RunStatus(str(out), "run", time.time(), [], used, True)
         self.display = LiveDisplay(stream)
 
     def units(self, count: int) -> None:
