@@ -33,7 +33,7 @@ from typing import (
 )
 
 from .Baseline import Spread, ratioOf, spreadOf
-from .Types import Piece
+from .Types import Piece, Unit
 
 LEAST_MARGIN = 1.01
 # A value that a re-timing gives may be off by this factor itself.
@@ -92,6 +92,7 @@ class Contests:
         self._open: Set[int] = set()
         self.ratios: Dict[Tuple[int, int], Tuple[float, float]] = {}
         self._baseline: Dict[int, List[Optional[float]]] = {}
+        self._watched: Dict[int, Dict[int, Tuple[float, int]]] = {}  # problem -> see watch()
         self._unread: Deque[Piece] = deque(maxlen=ROWS_KEPT)
         self._heads: Deque[List[float]] = deque(maxlen=ROWS_KEPT)  # best cell over the next ones
 
@@ -127,6 +128,11 @@ class Contests:
             self._rows.setdefault(problem, _Row()).pieces.append(piece)
             self._open.add(problem)
 
+    def watch(self, unit: Unit, device: int, problem: int, solution: int, value: float) -> None:
+        """Notes a pair that a running unit has finished: it tells what to expect, not who wins."""
+        if unit.solutionCount < self._width:
+            self._watched.setdefault(problem, {})[solution] = (value, device)
+
     def expected(self, problem: int) -> float:
         """How many cells of a split problem will be timed again, before all of it is measured.
 
@@ -134,7 +140,9 @@ class Contests:
         """
         margin = self.margin
         row = self._rows.get(problem)
-        cells = self._cells(problem, row)[0] if row is not None else {}
+        cells = dict(self._watched.get(problem, {}))
+        if row is not None:
+            cells.update(self._cells(problem, row)[0])
         best = max((value for value, _ in cells.values()), default=0.0)
         near = Counter(device for value, device in cells.values() if value * margin >= best)
         known = sum(near.values()) - max(near.values(), default=0)
@@ -211,6 +219,7 @@ class Contests:
                     found.append(Retiming(row.home, problem, tuple(asked), tuple(row.spoiled)))
                 else:
                     self._open.discard(problem)
+                    self._watched.pop(problem, None)
             # What was decided under a smaller margin may be open again.
             undecided = self._doubtful() - looked
             self._open |= undecided

@@ -35,6 +35,9 @@ FADE = 0.9
 LEAST_INIT = 0.001
 # Devices of one run are not expected to differ by more than this factor.
 PACE_LIMIT = 2.0
+# What a size has in common with others is the mean of so many, if they are that near in length.
+ENOUGH_SIZES = 8
+NEAR_CLASSES = 2
 # With more sizes than this, what is still running is learned from only until something is done.
 WATCHED_SIZES = 2000
 
@@ -85,7 +88,7 @@ class Cost:
         self._validation = [self._shape.validationSeconds(size) for size in sizes]
         self._validationSums = [0.0, *accumulate(self._validation)]
         self._classes = [_sizeClass(seconds) for seconds in self._model]
-        self._seen: Dict[int, List[float]] = {}  # size class -> [measured, modelled] seconds
+        self._seen: Dict[int, Tuple[float, float]] = {}  # size -> measured, modelled seconds
         self._paces: Dict[int, List[float]] = {}  # device -> [measured, expected] seconds
         self._running: Dict[int, List[Part]] = {}  # device -> what its unit has finished
         self._exact: Dict[int, float] = {}  # size -> measured seconds per pair
@@ -174,16 +177,16 @@ class Cost:
         self._rebuild()
 
     def _add(
-        self, part: Part, pace: float, seen: Dict[int, List[float]], exact: Dict[int, float]
+        self, part: Part, pace: float, seen: Dict[int, Tuple[float, float]], exact: Dict[int, float]
     ) -> None:
-        """Adds what was measured of a part to the sums per size class and per size."""
+        """Adds what was measured of a part to the sums per size."""
         sizes = [p % self._sizeCount for p in range(part.first, part.first + part.count)]
         seconds = part.seconds / pace
         modelled = part.solutions * sum(self._model[size] for size in sizes)
         for size in sizes:
-            sums = seen.setdefault(self._classes[size], [0.0, 0.0])
-            sums[0] += seconds / modelled * self._model[size] * part.solutions
-            sums[1] += self._model[size] * part.solutions
+            measured, expected = seen.get(size, (0.0, 0.0))
+            share = part.solutions * self._model[size]
+            seen[size] = (measured + share * seconds / modelled, expected + share)
         if part.count == 1:
             exact[sizes[0]] = seconds / part.solutions
 
@@ -213,12 +216,15 @@ class Cost:
 
     def _rebuild(self) -> None:
         """Recomputes the estimates and their running sums from what was learned."""
-        seen = {sizeClass: list(sums) for sizeClass, sums in self._seen.items()}
-        exact = dict(self._exact)
+        seen, exact = dict(self._seen), dict(self._exact)
         for device, parts in self._running.items():
             for part in parts:
                 self._add(part, self.paceOf(device), seen, exact)
-        factors = {sizeClass: _factor(seen, sizeClass) for sizeClass in set(self._classes)}
+        ratios: Dict[int, Tuple[int, float]] = {}  # size class -> sizes seen, sum of their ratios
+        for size, (measured, modelled) in seen.items():
+            count, total = ratios.get(self._classes[size], (0, 0.0))
+            ratios[self._classes[size]] = (count + 1, total + measured / modelled)
+        factors = {sizeClass: _factor(ratios, sizeClass) for sizeClass in set(self._classes)}
         self._estimates = [
             exact.get(size, model * factors[sizeClass])
             for size, (model, sizeClass) in enumerate(zip(self._model, self._classes))
@@ -333,13 +339,19 @@ class _ProblemShape:
         return math.prod(size[at] for at in positions if 0 <= at < len(size))
 
 
-def _factor(seen: Dict[int, List[float]], sizeClass: int) -> float:
-    """Measured over modelled, from the nearest size class that has been seen."""
-    nearest = min(seen, key=lambda other: (abs(other - sizeClass), other), default=None)
-    if nearest is None:
-        return 1.0
-    measured, modelled = seen[nearest]
-    return measured / modelled
+def _factor(ratios: Mapping[int, Tuple[int, float]], sizeClass: int) -> float:
+    """Measured over modelled: the mean of the sizes that are nearest in length.
+
+    Each size counts once, however much of it is measured: of the slow ones that is less.
+    """
+    count, total, nearest = 0, 0.0, None
+    for other in sorted(ratios, key=lambda other: (abs(other - sizeClass), other)):
+        distance = abs(other - sizeClass)
+        nearest = distance if nearest is None else nearest
+        if count >= ENOUGH_SIZES or distance > nearest + NEAR_CLASSES:
+            break
+        count, total = count + ratios[other][0], total + ratios[other][1]
+    return total / count if count else 1.0
 
 
 def _typeBytes(name: str) -> int:

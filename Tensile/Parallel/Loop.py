@@ -598,6 +598,9 @@ class Loop:
         columns = last.pair.solution - job.firstColumn - unit.firstSolution + 1
         if not (0 <= rows < unit.problemCount and 0 < columns <= unit.solutionCount):
             return []  # it only looks like a line about one of the unit's pairs
+        if self._contests is not None and last.pair.valid:
+            pair = (unit.firstProblem + rows, unit.firstSolution + columns - 1)
+            self._contests.watch(unit, device, *pair, last.pair.gflops)
         areas = [(unit.firstProblem, rows, unit.solutionCount)] if rows else []
         areas.append((unit.firstProblem + rows, 1, columns))
         weights = [self._cost.rectangleSeconds(*area) for area in areas]

@@ -11,6 +11,7 @@ runs. No process and no clock.
 from __future__ import annotations
 
 import heapq
+import math
 from typing import Callable, Dict, Mapping, Optional, Sequence
 
 from .Cost import Cost
@@ -110,7 +111,8 @@ class Remaining:
             if waits and not schedule.isOpen(problem):
                 home = min(waits, key=lambda device: waits[device])
                 schedule.retime(home, [Rectangle(problem, 1, 0, 1)])
-                found[problem] = self._contenders(problem)
+                # Half a re-timing never comes: the likelier number is nearer than the mean.
+                found[problem] = float(math.floor(self._contenders(problem) + 0.5))
         return found
 
     def _reckoned(self, running: Mapping[int, float], ready: Sequence[int]) -> float:

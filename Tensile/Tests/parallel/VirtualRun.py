@@ -94,8 +94,16 @@ class Clock:
 class Client:
     """One running unit: when its pairs end."""
 
-    def __init__(self, job: Job, begun: float, ready: float, seconds: Sequence[float]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        begun: float,
+        ready: float,
+        seconds: Sequence[float],
+        cells: Callable[[Piece, int], List[float]],
+    ) -> None:
         self.job = job
+        self._cells = cells
         self.begun = begun
         self.ready = ready
         self.ends = list(itertools.accumulate(seconds, initial=ready))[1:]
@@ -131,7 +139,10 @@ class Client:
         unit = self.job.unit
         row, column = divmod(done - 1, unit.solutionCount)
         problem, solution = unit.firstProblem + row, unit.firstSolution + column
-        line = PairLine(0, problem, unit.lastProblem, solution, unit.lastSolution, "", "", 1, 1)
+        value = self._cells(self._piece(row, 1, unit.solutionCount), problem)[column]
+        line = PairLine(
+            0, problem, unit.lastProblem, solution, unit.lastSolution, "", "PASSED", 1, value
+        )
         return LastLine(line, self.ends[done - 1])
 
 
@@ -157,7 +168,7 @@ class VirtualWorker:
         run = self._run
         begun = run.clock.now + run.manner.handOver
         ready = begun + run.manner.start * run.noise(run.manner.startNoise)
-        client = self.client = Client(job, begun, ready, run.secondsOf(job))
+        client = self.client = Client(job, begun, ready, run.secondsOf(job), run.cells)
         run.clients[job.file(".log")] = client
         end = client.ends[-1]
         run.clock.at(end + run.manner.handOver, lambda: client.finish(end, False))
@@ -221,7 +232,7 @@ class VirtualRun:
         area = Rectangle(0, config.problemCount, 0, solutions)
         baseline = chooseBaseline(self.cost, [area], devices, COLD_PAIRS)
         self.schedule = Schedule([area], range(devices), self.cost, baseline=baseline)
-        self.contests = Contests(solutions, self._cells, COLD_PAIRS)
+        self.contests = Contests(solutions, self.cells, COLD_PAIRS)
         table = SimpleNamespace(
             firstProblem=0, problemCount=config.problemCount, solutionCount=solutions
         )
@@ -277,7 +288,7 @@ class VirtualRun:
         if told["state"] == "running":
             self.samples.append((told["updated"], told["step"]["secondsLeft"]))
 
-    def _cells(self, piece: Piece, problem: int) -> List[float]:
+    def cells(self, piece: Piece, problem: int) -> List[float]:
         """What the emulated devices would measure: each seed has other solutions."""
         if problem not in self._rows:
             roles = indexRoles(self._config.get("problem-identifier"))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Tensile.Parallel.Contest import Contests, readValue, spans
-from Tensile.Parallel.Types import Piece
+from Tensile.Parallel.Types import Piece, Unit
 
 pytestmark = pytest.mark.unit
 
@@ -276,3 +276,22 @@ def test_expectedContenders():
     assert expected(2) == pytest.approx(1.0)
     (retiming,) = machine.contests.due(lambda problem: False, {0: 0.0, 1: 0.0})
     assert retiming.solutions == (2,)
+
+
+def test_runningCellsAreExpectedToContend():
+    """What a running unit of a split row has measured tells how many will contend; of a whole row
+    nothing is kept, and once the row is measured its files count."""
+    machine = Machine({0: 1.0, 1: 1.0}, [100.0, 50.0, 40.0, 99.5])
+    contests = machine.contests
+    before = contests.expected(0)
+    contests.watch(Unit(0, 0, 1, 0, 4), 0, 0, 0, 100.0)
+    assert contests.expected(0) == before
+    for solution, value in enumerate([100.0, 50.0, 40.0]):
+        contests.watch(Unit(0, 0, 1, solution // 2 * 2, 2), solution // 2, 0, solution, value)
+    few = contests.expected(0)
+    contests.watch(Unit(1, 0, 1, 2, 2), 1, 0, 3, 99.5)
+    assert few < contests.expected(0) == 1.0
+    machine.measure(0, 0, 2)
+    machine.measure(1, 2, 2)
+    contests.watch(Unit(1, 0, 1, 2, 2), 1, 0, 3, 1.0)  # the line of a try that failed
+    assert contests.expected(0) == 1.0

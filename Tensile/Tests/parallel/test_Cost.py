@@ -182,6 +182,19 @@ def test_learnsFromTheNearestKind(makeCost):
     assert cost.pairSeconds(1) == pytest.approx(100 * before)
 
 
+def test_everySizeCountsOnceForOthers(makeCost):
+    """A slow size, of which less is measured by then, tells as much as a quick one; where few of
+    one length are known, sizes of about that length tell too."""
+    cost = makeCost([(n, n, 1, n) for n in (4096, 4104, 4112, 5120)])
+    model = [cost.pairSeconds(problem) for problem in range(4)]
+    cost.observe(0, 1, 90, 90 * model[0])
+    cost.observe(1, 1, 2, 2 * 5 * model[1])
+    assert cost.pairSeconds(2) == pytest.approx(3 * model[2])
+    assert cost.pairSeconds(3) == pytest.approx(3 * model[3])
+    cost.observe(3, 1, 10, 10 * 9 * model[3])
+    assert cost.pairSeconds(2) == pytest.approx(5 * model[2])
+
+
 @given(st.floats(1e-3, 1e3))
 @settings(deadline=None)
 def test_learnsTheScaleForOthers(makeCost, factor):

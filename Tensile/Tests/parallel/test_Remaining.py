@@ -14,10 +14,11 @@ from VirtualRun import Manner  # noqa: E402
 
 pytestmark = pytest.mark.unit
 
+WORKLOADS = ["growing 48 x 24", "giant + small 60 x 200", "like real lists 150 x 24"]
 AIM = 20  # per cent, from half-way to nine tenths
 
 
-@pytest.mark.parametrize("workload", ["growing 48 x 24", "giant + small 60 x 200"])
+@pytest.mark.parametrize("workload", WORKLOADS)
 def test_theRemainingTimeIsNearWhatThenRemains(tmp_path, workload):
     """Of equal machines with other noise, most are told to a fifth from half-way on.
 
