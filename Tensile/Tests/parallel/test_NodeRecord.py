@@ -197,6 +197,8 @@ def test_thePageGroupsDevicesByNode(tmp_path):
              "2 (b:0) gfx90a"]  # fmt: skip
     places = [text.index(words) for words in order]
     assert places == sorted(places)
+    ends = [text.rindex(nameOf(DEVICES[ordinal])) for ordinal in (0, 1, 3, 2)]  # the environment
+    assert ends == sorted(ends)
     assert "The client&#x27;s last lines: device 2 (b:0)" in text
     for words in ("devices of 2 nodes", "6.10.5", "6.8.5", HASH[:12], "Nodes", "last seen"):
         assert words in read.text, words
