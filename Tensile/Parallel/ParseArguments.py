@@ -117,6 +117,7 @@ class RunSettings:
         schedulerFile: --scheduler-file; empty where it was not given.
         join: the scheduler that --join names; None where this machine is not to join any.
         nodeName: --node-name; empty for the machine's own.
+        leaveAfter: --leave-after in seconds; None to wait for a scheduler for ever.
         localCluster: --local-cluster; 0 where it was not given.
         slurm: --slurm; 0 where it was not given.
         awaitedNodes: how many nodes to wait for at the start.
@@ -156,6 +157,7 @@ class RunSettings:
     schedulerFile: str = ""
     join: Optional[str] = None
     nodeName: str = ""
+    leaveAfter: Optional[float] = None
     localCluster: int = 0
     slurm: int = 0
     awaitedNodes: int = 1
@@ -295,6 +297,7 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         schedulerFile=os.path.abspath(ours.scheduler_file) if ours.scheduler_file else "",
         join=ours.join,
         nodeName=ours.node_name or "",
+        leaveAfter=ours.leave_after or None,
         localCluster=ours.local_cluster,
         slurm=ours.slurm,
         unknownOptions=unknownOptions(host),
@@ -649,6 +652,12 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--node-name", metavar="NAME", help="with --join: this machine's name (its host name)"
+    )
+    group.add_argument(
+        "--leave-after",
+        metavar="SECONDS",
+        type=_seconds,
+        help="with --join: end where no scheduler was there for so long (default, and 0: never)",
     )
     group.add_argument(
         "--local-cluster",

@@ -31,7 +31,7 @@ ROOT_FILES = (
 # A module imports only from those after it. docs/design.md has a line for each.
 ORDER = """
     __main__ Run SerialRun PlanText Plan PlanStep EarlierRun ExpectedIni ForkedSolutions
-    LocalCluster Join
+    Slurm LocalCluster Join
     RunConfig RunLog HtmlReport ReportData Picture HtmlParts Winners ParallelClient
     NodeWorker Cluster Fleet NodeSide NodeFiles
     History StepReport StepFolder HangLimit Progress Step Loop Worker Guard
