@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""--slurm N with made-up programs of Slurm: the jobs are real, and so are Dask and dask-jobqueue."""
+"""--slurm N with made-up programs of Slurm; the jobs, Dask and dask-jobqueue are real ones."""
 
 import os
 import re
