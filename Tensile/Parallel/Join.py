@@ -345,8 +345,8 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     try:
         await nanny
     except Exception as error:
-        text = (str(error).strip() or type(error).__name__).splitlines()[0]
-        tell("TensileParallel: device %d has not joined: %s" % (spec["ordinal"], text), sys.stderr)
+        text = "TensileParallel: device %d has not joined: %s"
+        tell(text % (spec["ordinal"], causeOf(error)), sys.stderr)
         return 1
     tell("TensileParallel: device %d has joined %s" % (spec["ordinal"], place))
     ended = asyncio.ensure_future(nanny.finished())
@@ -365,3 +365,10 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
             tell("TensileParallel: device %d: %r" % (spec["ordinal"], error), sys.stderr)
     await nanny.close(timeout=5)
     return 0
+
+
+def causeOf(error: BaseException) -> str:
+    """One line of what is behind Dask's "… failed to start."."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -25,6 +25,7 @@ from .Cluster import requireDistributed
 from .Errors import InputError, RunError
 from .Files import replaceJson
 from .Host import ourRoot
+from .Join import causeOf
 from .NodeFiles import cacheFolder, privateFolder
 from .ParseArguments import RunSettings
 from .Terminal import tell
@@ -180,13 +181,14 @@ async def _schedule(spec: Dict[str, Any]) -> int:
         # No page for browsers, and nothing that listens beyond loopback.
         dask.config.set({"distributed.scheduler.http.routes": []})
         options["dashboard_address"] = "127.0.0.1:0"
+    if dask.config.get("distributed.comm.require-encryption", None):
+        options.setdefault("protocol", "tls")  # Dask refuses its own default then
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     try:
         scheduler = await Scheduler(**options)
     except Exception as error:
-        text = (str(error).strip() or type(error).__name__).splitlines()[0]
-        tell("TensileParallel: the scheduler: %s" % text, sys.stderr)
+        tell("TensileParallel: the scheduler: %s" % causeOf(error), sys.stderr)
         return 1
     async with scheduler:
         replaceJson(spec["file"], {"address": scheduler.address})
