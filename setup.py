@@ -89,7 +89,7 @@ setup(
     install_requires=requirements("run"),
     extras_require={
         "progress": ["rich"],
-        "cluster": ["distributed"],
+        "cluster": ["distributed", "dask-jobqueue>=0.8"],
         "report": ["matplotlib"],
         "test": requirements("test"),
         "lint": requirements("lint"),

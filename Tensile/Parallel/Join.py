@@ -47,6 +47,8 @@ RESTART_SECONDS = (0.2, 1.0, 2.0, 5.0)
 # A child that was up for so long starts anew without waiting.
 STEADY_SECONDS = 30.0
 _CONNECT_SECONDS = 2.0
+# Exit status of a child that has waited for the scheduler for as long as it was to.
+_NO_SCHEDULER = 75
 _PR_SET_PDEATHSIG = 1
 
 # What a child runs: our modules are found as this process found them.
@@ -120,7 +122,8 @@ def join(settings: RunSettings) -> int:
                 processors=tuple(sorted(own.processors)),
             )
             environment = _environment(device, own.variables, identity)
-            children.append(_Child(identity, environment, place, folder))
+            patience = settings.leaveAfter
+            children.append(_Child(identity, environment, place, folder, patience))
         numbers = ", ".join(str(device.ordinal) for device in devices)
         tell("TensileParallel: node %s offers device(s) %s to %s" % (node, numbers, place))
         return _serve(children)
@@ -166,8 +169,14 @@ class _Child:
     """The process that runs one device's Nanny, started again and again."""
 
     def __init__(
-        self, identity: NodeIdentity, environment: Dict[str, str], place: Place, folder: str
+        self,
+        identity: NodeIdentity,
+        environment: Dict[str, str],
+        place: Place,
+        folder: str,
+        leaveAfter: Optional[float],
     ) -> None:
+        self.waitedInVain = False
         self._environment = environment
         self._spec = {
             "path": sys.path,
@@ -177,6 +186,7 @@ class _Child:
             "node": identity.node,
             "ordinal": identity.device.ordinal,
             "folder": folder,
+            "leaveAfter": leaveAfter,
         }
         self._process: "Optional[subprocess.Popen[bytes]]" = None
         self._begun = 0.0
@@ -188,6 +198,7 @@ class _Child:
         if self._process is not None:
             if self._process.poll() is None:
                 return
+            self.waitedInVain = self._process.returncode == _NO_SCHEDULER
             self._fails = 0 if now - self._begun > STEADY_SECONDS else self._fails + 1
             pause = RESTART_SECONDS[min(self._fails, len(RESTART_SECONDS) - 1)]
             self._process, self._next = None, now + pause
@@ -217,11 +228,12 @@ def _serve(children: Sequence[_Child]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: stopped.append(number))
-    while not stopped:
+    while not stopped and not any(child.waitedInVain for child in children):
         for child in children:
             child.look(time.monotonic())
         time.sleep(0.1)
-    tell("TensileParallel: leaving: what runs is given back")
+    why = "what runs is given back" if stopped else "there is no scheduler"
+    tell("TensileParallel: leaving: %s" % why)
     for child in children:
         child.signal(signal.SIGTERM)
     deadline = time.monotonic() + FAREWELL_SECONDS + 10.0
@@ -246,20 +258,27 @@ def runDevice(spec: Dict[str, Any]) -> int:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))  # until there is a worker
     place = Place(spec["address"], spec["file"])
-    _waitForScheduler(place, spec)
+    if not _waitForScheduler(place, spec):
+        return _NO_SCHEDULER
     return asyncio.run(_runNanny(place, spec))
 
 
-def _waitForScheduler(place: Place, spec: Dict[str, Any]) -> None:
-    """Waits until somebody listens there: cheaper than a worker that fails."""
-    said = False
+def _waitForScheduler(place: Place, spec: Dict[str, Any]) -> bool:
+    """Waits until somebody listens there: cheaper than a worker that fails.
+
+    Returns:
+        Whether somebody does; False where it was to wait only for so long.
+    """
+    begun, said = time.monotonic(), False
     while True:
         address = place.current()
         if address and _listens(address):
-            return
+            return True
         if not said and spec["ordinal"] == 0:
             tell("TensileParallel: waiting for the scheduler at %s" % place)
         said = True
+        if spec["leaveAfter"] is not None and time.monotonic() - begun > spec["leaveAfter"]:
+            return False
         time.sleep(0.5)
 
 
@@ -328,8 +347,8 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     try:
         await nanny
     except Exception as error:
-        text = (str(error).strip() or type(error).__name__).splitlines()[0]
-        tell("TensileParallel: device %d has not joined: %s" % (spec["ordinal"], text), sys.stderr)
+        text = "TensileParallel: device %d has not joined: %s"
+        tell(text % (spec["ordinal"], causeOf(error)), sys.stderr)
         return 1
     tell("TensileParallel: device %d has joined %s" % (spec["ordinal"], place))
     ended = asyncio.ensure_future(nanny.finished())
@@ -348,3 +367,10 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
             tell("TensileParallel: device %d: %r" % (spec["ordinal"], error), sys.stderr)
     await nanny.close(timeout=5)
     return 0
+
+
+def causeOf(error: BaseException) -> str:
+    """One line of what is behind Dask's "… failed to start."."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

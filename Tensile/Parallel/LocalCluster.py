@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Clusters that a run starts for itself: on this machine to try it out, or as Slurm jobs.
+"""A scheduler that lives as long as a run; and, to try it out, nodes on this machine as well.
 
     --local-cluster N [--emulate M]   a scheduler on loopback and N nodes, children of this process
-    --slurm N                         a scheduler here and N jobs, by dask-jobqueue
 
-Both end with the run.
+Slurm.py uses the scheduler with nodes that are Slurm jobs.
 """
 
 from __future__ import annotations
@@ -15,17 +14,21 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from typing import Any, Dict, Iterator, List, Sequence
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
 from .Cluster import requireDistributed
 from .Errors import InputError, RunError
 from .Files import replaceJson
 from .Host import ourRoot
+from .Join import causeOf
 from .NodeFiles import cacheFolder, privateFolder
 from .ParseArguments import RunSettings
+from .Terminal import tell
 
 SCHEDULER_SECONDS = 60.0
 TERM_SECONDS = 30.0
@@ -38,6 +41,45 @@ sys.path[:] = spec["path"]
 from Tensile.Parallel.LocalCluster import runScheduler
 sys.exit(runScheduler(spec))
 """
+
+
+@dataclass(frozen=True)
+class OwnScheduler:
+    """A scheduler that lives as long as a run.
+
+    Attributes:
+        file: the file that tells its address.
+        address: the address.
+    """
+
+    file: str
+    address: str
+
+
+@contextlib.contextmanager
+def ownScheduler(option: str, options: Mapping[str, Any]) -> Iterator[OwnScheduler]:
+    """A scheduler, as a child of this process.
+
+    Args:
+        option: what it is for, for messages.
+        options: of distributed.Scheduler; host is needed. Without "dashboard_address" there is no
+            page for browsers.
+
+    Raises:
+        RunError: it did not come up.
+    """
+    folder = privateFolder(os.path.join(privateFolder(cacheFolder(os.environ)), "local"))
+    file = os.path.join(folder, "scheduler-%s-%d.json" % (socket.gethostname(), os.getpid()))
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(file)
+    spec = {"path": sys.path, "parent": os.getpid(), "file": file, "options": dict(options)}
+    child = _start([sys.executable, "-c", _BOOT, json.dumps(spec)])
+    try:
+        yield OwnScheduler(file, _awaitFile(file, child, option))
+    finally:
+        _end([child])
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(file)
 
 
 @contextlib.contextmanager
@@ -55,75 +97,28 @@ def localCluster(settings: RunSettings) -> Iterator[str]:
             "with --emulate N, or write --local-cluster 1" % count
         )
     requireDistributed()
-    folder = privateFolder(os.path.join(privateFolder(cacheFolder(os.environ)), "local"))
-    file = os.path.join(folder, "scheduler-%d.json" % os.getpid())
-    children: "List[subprocess.Popen[bytes]]" = []
-    try:
-        spec = {"path": sys.path, "parent": os.getpid(), "file": file, "host": "127.0.0.1"}
-        children.append(_start([sys.executable, "-c", _BOOT, json.dumps(spec)]))
-        _awaitFile(file, children[0])
-        for number in range(count):
-            command = [*ownCommand(), "--join", "--scheduler-file", file]
-            command += ["--node-name", "local-%d" % number]
-            if settings.emulate:
-                command += ["--emulate", str(settings.emulate)]
-            children.append(_start(command))
-        yield file
-    finally:
-        _end(children[1:])
-        _end(children[:1])
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(file)
+    nodes: "List[subprocess.Popen[bytes]]" = []
+    with ownScheduler("--local-cluster", {"host": "127.0.0.1"}) as scheduler:
+        try:
+            for number in range(count):
+                words = ["--join", "--scheduler-file", scheduler.file, *joinWords(settings)]
+                nodes.append(_start([*ownCommand(), *words, "--node-name", "local-%d" % number]))
+            yield scheduler.file
+        finally:
+            _end(nodes)
 
 
-@contextlib.contextmanager
-def slurmCluster(settings: RunSettings) -> Iterator[str]:
-    """Slurm jobs, each of which joins with its node's devices; the scheduler's address.
-
-    What a job asks for (partition, account, GPUs, time) is dask-jobqueue's configuration
-    (jobqueue.yaml, docs/cluster.md).
-
-    Raises:
-        InputError: dask-jobqueue is not installed, or not configured.
-    """
-    requireDistributed()
-    try:
-        from dask_jobqueue.core import Job
-        from dask_jobqueue.slurm import SLURMCluster, SLURMJob
-    except ImportError:
-        raise InputError("--slurm needs dask-jobqueue: pip install dask-jobqueue") from None
-    del Job
-
-    class JoinJob(SLURMJob):  # type: ignore[misc, valid-type]
-        """A job whose command is ours in place of Dask's worker."""
-
-        def __init__(self, *arguments: Any, **keywords: Any) -> None:
-            super().__init__(*arguments, **keywords)
-            scheduler = arguments[0] if arguments else keywords["scheduler"]
-            words = [*ownCommand(), "--join", str(scheduler)]
-            if settings.emulate:
-                words += ["--emulate", str(settings.emulate)]
-            self._command_template = " ".join(words)
-
-    class JoinCluster(SLURMCluster):  # type: ignore[misc, valid-type]
-        """Such jobs."""
-
-        job_cls = JoinJob
-
-    try:
-        cluster = JoinCluster(cores=1, memory="1 GB", processes=1)
-    except (ValueError, OSError) as error:
-        raise InputError("--slurm: %s; see docs/cluster.md" % str(error).split("\n")[0]) from None
-    with cluster:
-        cluster.scale(jobs=settings.slurm)
-        yield str(cluster.scheduler_address)
+def joinWords(settings: RunSettings) -> List[str]:
+    """What of a run's options its nodes are to know."""
+    words = ["--emulate", str(settings.emulate)] if settings.emulate else []
+    return [*words, "--affinity"] if settings.affinity else words
 
 
-def ownCommand() -> List[str]:
+def ownCommand(python: str = sys.executable) -> List[str]:
     """Words that start TensileParallel again."""
     script = os.path.join(ourRoot(), "Tensile", "bin", "TensileParallel")
     ours = [script] if os.path.isfile(script) else ["-m", "Tensile.Parallel"]
-    return [sys.executable, *ours]
+    return [python, *ours]
 
 
 def _start(command: Sequence[str]) -> "subprocess.Popen[bytes]":
@@ -144,12 +139,14 @@ def _start(command: Sequence[str]) -> "subprocess.Popen[bytes]":
     )
 
 
-def _awaitFile(file: str, scheduler: "subprocess.Popen[bytes]") -> None:
+def _awaitFile(file: str, scheduler: "subprocess.Popen[bytes]", option: str) -> str:
     deadline = time.monotonic() + SCHEDULER_SECONDS
     while not os.path.exists(file):
         if scheduler.poll() is not None or time.monotonic() > deadline:
-            raise RunError("the scheduler of --local-cluster did not come up: see above")
+            raise RunError("the scheduler of %s did not come up: see above" % option)
         time.sleep(0.05)
+    with open(file, encoding="utf-8") as stream:
+        return str(json.load(stream)["address"])
 
 
 def _end(children: "Sequence[subprocess.Popen[bytes]]") -> None:
@@ -170,7 +167,8 @@ def runScheduler(spec: Dict[str, Any]) -> int:
     if os.getppid() != spec["parent"]:
         return 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "error")
+    # "error" would tell of every connection that was open when this ends.
+    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
     return asyncio.run(_schedule(spec))
 
 
@@ -178,14 +176,21 @@ async def _schedule(spec: Dict[str, Any]) -> int:
     import dask
     from distributed import Scheduler
 
-    # No page for browsers, and nothing that listens beyond loopback.
-    dask.config.set({"distributed.scheduler.http.routes": []})
+    options = {"port": 0, "dashboard": "dashboard_address" in spec["options"], **spec["options"]}
+    if not options["dashboard"]:
+        # No page for browsers, and nothing that listens beyond loopback.
+        dask.config.set({"distributed.scheduler.http.routes": []})
+        options["dashboard_address"] = "127.0.0.1:0"
+    if dask.config.get("distributed.comm.require-encryption", None):
+        options.setdefault("protocol", "tls")  # Dask refuses its own default then
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    host = spec["host"]
-    async with Scheduler(
-        host=host, port=0, dashboard=False, dashboard_address="%s:0" % host
-    ) as scheduler:
+    try:
+        scheduler = await Scheduler(**options)
+    except Exception as error:
+        tell("TensileParallel: the scheduler: %s" % causeOf(error), sys.stderr)
+        return 1
+    async with scheduler:
         replaceJson(spec["file"], {"address": scheduler.address})
         await stop.wait()
     return 0

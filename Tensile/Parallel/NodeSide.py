@@ -11,7 +11,7 @@
 A task runs in one of the worker's threads; the rest in its event loop, so that it is answered while
 a unit runs. A front end of which nothing was heard for LEASE_SECONDS, or that Dask's scheduler
 says is gone, waits for nothing: its unit is ended and its device given up. Functions of this module
-and values of Types.py pass by name, so both sides must have the same version.
+and values of NodeUnit.py and Types.py pass by name, so both sides must have the same version.
 """
 
 from __future__ import annotations
@@ -23,19 +23,32 @@ import platform
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from . import __version__
 from .Errors import RunError
-from .Files import replaceFile
 from .Locks import DeviceInUse
-from .NodeFiles import NodeCache, SentFile, hashFile
+from .NodeFiles import NodeCache, SentFile
+from .NodeUnit import (
+    CHUNK_BYTES,
+    Answer,
+    FilePart,
+    Order,
+    Question,
+    Running,
+    UnitEnd,
+    askForEnd,
+    endOf,
+    mirroredFile,
+    news,
+    placeOrder,
+    readPart,
+)
 from .Platform import System
-from .Types import Device, Job, UnitResult
-from .WarmUp import warmUpOf
-from .Worker import STOP_SUFFIX, WorkerFacts, holdDevice, releaseDevice, runJob
+from .Types import Device
+from .Worker import WorkerFacts, holdDevice, releaseDevice, runJob
 
 # The worker's environment: a JSON object of NodeIdentity's fields.
 NODE_VARIABLE = "TENSILE_PARALLEL_NODE"
@@ -44,15 +57,8 @@ NODE_VARIABLE = "TENSILE_PARALLEL_NODE"
 LEASE_SECONDS = 60.0
 # How often a node looks whether its unit is still wanted.
 LOOK_SECONDS = 0.25
-# The largest part of a file in one message, in bytes.
-CHUNK_BYTES = 1 << 20
 # How long a leaving node waits for the front end to fetch its last unit, in seconds.
 FAREWELL_SECONDS = 20.0
-
-# A unit's files that the front end has as well, in the order in which they are read: the results
-# are never ahead of the log that tells how they came about.
-LOG, WARM_UP_LOG, RESULTS, SALVAGED = ".log", ".warmup.log", ".csv", ".salvaged.csv"
-MIRRORED = (LOG, WARM_UP_LOG, RESULTS, SALVAGED)
 
 
 @dataclass(frozen=True)
@@ -91,63 +97,6 @@ class NodeIdentity:
         return NodeIdentity(**data)
 
 
-@dataclass(frozen=True)
-class Order:
-    """A unit for a node.
-
-    Attributes:
-        id: names this one try of it; a second task of the same id is refused.
-        run: the run it belongs to.
-        job: with the node's paths in its command; its folder is chosen on the node.
-        files: what to write before it starts: name -> content.
-        folderMark: stands for the node's folder in the command and in the files.
-    """
-
-    id: str
-    run: str
-    job: Job
-    files: Mapping[str, bytes]
-    folderMark: str
-
-
-@dataclass(frozen=True)
-class FilePart:
-    """Part of a file: where it begins, what it holds, and how long ago it was written."""
-
-    offset: int
-    data: bytes
-    age: float
-
-
-@dataclass(frozen=True)
-class UnitEnd:
-    """A unit's end: its result, and its files as they are.
-
-    Attributes:
-        result: as Worker.runJob gives it.
-        now: the node's clock, in seconds since the epoch.
-        sizes: of the mirrored files that there are, in bytes.
-        hashes: their SHA-256.
-        parts: what of them was not asked for before, up to a limit.
-        leaving: whether the node takes no more.
-    """
-
-    result: UnitResult
-    now: float
-    sizes: Mapping[str, int]
-    hashes: Mapping[str, str]
-    parts: Mapping[str, FilePart]
-    leaving: bool
-
-
-@dataclass
-class _Running:
-    order: Order
-    job: Job
-    ended: bool = False
-    asked: Dict[str, int] = field(default_factory=dict)  # offsets: what the front end has
-
-
 class _Node:
     """The state of this process; made at the first call."""
 
@@ -162,7 +111,7 @@ class _Node:
         self.holder = ""  # the run that has the device…
         self.claim: Optional[_Task] = None  # …as long as it keeps the result of this task
         self.heard: Dict[str, float] = {}  # run -> when it was heard of, on the monotonic clock
-        self.jobs: Dict[str, _Running] = {}
+        self.jobs: Dict[str, Running] = {}
         self.leaving = False
         self.hash = packageHash()
         threading.Thread(target=self._watch, name="lease", daemon=True).start()
@@ -306,55 +255,18 @@ def runUnit(order: Order) -> UnitEnd:
     with node.guard:
         if node.holder != order.run:
             raise RunError("the run does not hold this device")
-        job = _place(node, order)
-        running = _Running(order, job)
+        job = placeOrder(node.folder, order)
+        running = Running(order, job)
         node.jobs[order.id] = running
     done = threading.Event()
     watched = (node, running, _Task(), done)
     threading.Thread(target=_endIfUnwanted, args=watched, daemon=True).start()
     try:
         result = runJob(job)
-        return _endOf(node, running, result)
+        return endOf(running, result, node.leaving)
     finally:
         done.set()
         running.ended = True
-
-
-def _place(node: _Node, order: Order) -> Job:
-    """Makes the unit's folder here, with its files.
-
-    Raises:
-        RunError: there is one: this very task was begun before.
-    """
-    folder = os.path.join(node.folder, order.id)
-    try:
-        os.mkdir(folder, 0o700)
-    except FileExistsError:
-        raise RunError("unit %d was begun before: it is not run again" % order.job.unit.number)
-
-    def here(words: Sequence[str]) -> Tuple[str, ...]:
-        return tuple(word.replace(order.folderMark, folder) for word in words)
-
-    for name, content in order.files.items():
-        text = content.replace(os.fsencode(order.folderMark), os.fsencode(folder))
-        replaceFile(os.path.join(folder, os.path.basename(name)), text)
-    job = order.job
-    return replace(
-        job,
-        folder=folder,
-        workingFolder=folder,
-        command=here(job.command),
-        warmUp=here(job.warmUp),
-    )
-
-
-def askForEnd(job: Job) -> None:
-    """Has the worker end a unit's client; what it has finished is kept."""
-    try:
-        with open(job.file(STOP_SUFFIX), "wb"):
-            pass
-    except OSError:
-        pass  # its folder is gone: it has ended
 
 
 class _Task:
@@ -375,78 +287,11 @@ class _Task:
         return task is not None and task.state not in ("cancelled", "released", "forgotten")
 
 
-def _endIfUnwanted(node: _Node, running: _Running, task: _Task, done: threading.Event) -> None:
+def _endIfUnwanted(node: _Node, running: Running, task: _Task, done: threading.Event) -> None:
     """Ends a unit that nobody waits for: given back, its front end gone, or its node leaving."""
     while not done.wait(LOOK_SECONDS):
         if node.leaving or not task.isWanted or not node.isHeard(running.order.run):
             askForEnd(running.job)
-
-
-def _endOf(node: _Node, running: _Running, result: UnitResult) -> UnitEnd:
-    sizes, hashes, parts = {}, {}, {}
-    room = CHUNK_BYTES
-    for suffix in MIRRORED:
-        path = mirroredFile(running.job, suffix)
-        if not os.path.exists(path):
-            continue
-        sizes[suffix], hashes[suffix] = os.path.getsize(path), hashFile(path)
-        part = readPart(path, running.asked.get(suffix, 0), room)
-        if part is not None:
-            parts[suffix] = part
-            room -= len(part.data)
-    return UnitEnd(result, time.time(), sizes, hashes, parts, node.leaving)
-
-
-def mirroredFile(job: Job, suffix: str) -> str:
-    """Absolute path of one of the files that the front end has as well."""
-    if suffix == WARM_UP_LOG:
-        return warmUpOf(job).file(LOG)
-    return job.file(suffix)
-
-
-def readPart(path: str, offset: int, limit: int) -> Optional[FilePart]:
-    """Part of a file; None where there is no file."""
-    try:
-        with open(path, "rb") as stream:
-            written = os.fstat(stream.fileno()).st_mtime
-            stream.seek(offset)
-            return FilePart(offset, stream.read(max(0, limit)), time.time() - written)
-    except OSError:
-        return None
-
-
-@dataclass(frozen=True)
-class Question:
-    """What the front end asks a worker now and then.
-
-    Attributes:
-        run: the run that asks.
-        job: id of the unit that it follows; empty for none.
-        offsets: how much of its files it has, in bytes.
-        forget: ids of units of which it has all.
-    """
-
-    run: str
-    job: str = ""
-    offsets: Mapping[str, int] = field(default_factory=dict)
-    forget: Tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a worker answers.
-
-    Attributes:
-        job: id of the unit that was asked about.
-        parts: what its files hold beyond the offsets.
-        more: whether there is more than fitted.
-        leaving: whether the worker takes no more units.
-    """
-
-    job: str
-    parts: Mapping[str, FilePart]
-    more: bool
-    leaving: bool
 
 
 def poll(questions: Mapping[str, Question], dask_worker: Any = None) -> Optional[Answer]:
@@ -463,28 +308,8 @@ def poll(questions: Mapping[str, Question], dask_worker: Any = None) -> Optional
     more = False
     if running is not None:
         running.asked = dict(question.offsets)
-        parts, more = _news(running.job, question.offsets)
+        parts, more = news(running.job, question.offsets)
     return Answer(question.job, parts, more, node.leaving)
-
-
-def _news(job: Job, offsets: Mapping[str, int]) -> Tuple[Dict[str, FilePart], bool]:
-    """What is new in a unit's files. Results only as far as the log that goes with them."""
-    # The results are looked at first, so that the log, which is read later, is no older.
-    first = {s: readPart(mirroredFile(job, s), offsets.get(s, 0), CHUNK_BYTES) for s in (RESULTS,)}
-    parts: Dict[str, FilePart] = {}
-    log = readPart(mirroredFile(job, LOG), offsets.get(LOG, 0), CHUNK_BYTES)
-    warmUp = readPart(mirroredFile(job, WARM_UP_LOG), offsets.get(WARM_UP_LOG, 0), CHUNK_BYTES)
-    if warmUp is not None:
-        parts[WARM_UP_LOG] = warmUp
-    more = False
-    if log is not None:
-        parts[LOG] = log
-        more = len(log.data) >= CHUNK_BYTES
-    results = first[RESULTS]
-    if results is not None and not more:
-        parts[RESULTS] = results
-        more = len(results.data) >= CHUNK_BYTES
-    return parts, more
 
 
 def fetch(run: str, job: str, suffix: str, offset: int) -> Optional[FilePart]:

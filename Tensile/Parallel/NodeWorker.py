@@ -40,7 +40,7 @@ from .DeviceList import ALL_DEVICES, DeviceSelection, Selection
 from .Errors import InputError, RunError, WorkerLost
 from .Fleet import Member, Register, choose, fits, keyOf, refuseStrangers, registerPath
 from .NodeFiles import READ_OPTIONS, SentFile, hashFile, mappedValues, stepFiles
-from .NodeSide import MIRRORED, Answer, FilePart, Order, Question, UnitEnd, mirroredFile
+from .NodeUnit import MIRRORED, Answer, FilePart, Order, Question, UnitEnd, mirroredFile
 from .Step import Step
 from .Types import Device, Job, UnitResult
 from .Worker import WorkerFacts

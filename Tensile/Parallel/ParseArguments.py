@@ -20,7 +20,7 @@ import math
 import os
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .ClientConfig import SWITCHES, isKnownOption, longName
 from .CommandLine import (
@@ -117,6 +117,7 @@ class RunSettings:
         schedulerFile: --scheduler-file; empty where it was not given.
         join: the scheduler that --join names; None where this machine is not to join any.
         nodeName: --node-name; empty for the machine's own.
+        leaveAfter: --leave-after in seconds; None to wait for a scheduler for ever.
         localCluster: --local-cluster; 0 where it was not given.
         slurm: --slurm; 0 where it was not given.
         awaitedNodes: how many nodes to wait for at the start.
@@ -156,6 +157,7 @@ class RunSettings:
     schedulerFile: str = ""
     join: Optional[str] = None
     nodeName: str = ""
+    leaveAfter: Optional[float] = None
     localCluster: int = 0
     slurm: int = 0
     awaitedNodes: int = 1
@@ -253,6 +255,10 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         if value is not None:
             return _lookSettings(option, value, ours, words, argv)
     words = settlePositionals(words)
+    if ours.join is not None:
+        others = [word.tokens[0] for word in words if not word.ours]
+        if others:
+            raise InputError("--join waits for runs and starts none: leave out %s" % others[0])
     positionals = [word.values[0] for word in words if not word.option]
     readsOnly = ours.doctor or ours.join is not None
     if (readsOnly or ours.plan and positionals) and len(positionals) < 2:
@@ -295,6 +301,7 @@ def parseRunArguments(argv: Sequence[str]) -> RunSettings:
         schedulerFile=os.path.abspath(ours.scheduler_file) if ours.scheduler_file else "",
         join=ours.join,
         nodeName=ours.node_name or "",
+        leaveAfter=ours.leave_after or None,
         localCluster=ours.local_cluster,
         slurm=ours.slurm,
         unknownOptions=unknownOptions(host),
@@ -314,6 +321,49 @@ def _refuseTogether(ours: argparse.Namespace) -> None:
         raise InputError("--plan and --doctor are two questions: ask one at a time")
     if ours.json and not ours.plan and ours.status is None:
         raise InputError("--json is how --plan and --status answer: give one of them too")
+    _refuseClusters(ours)
+
+
+def _refuseClusters(ours: argparse.Namespace) -> None:
+    """At most one cluster, and nothing that would not look at it.
+
+    Raises:
+        InputError: with what to leave out.
+    """
+    given = _clusters(ours)
+    if ours.join is not None and (ours.local_cluster or ours.slurm):
+        raise InputError("--join offers this machine's devices: leave out %s" % given[-1])
+    _refuseTwoClusters(given, ours.emulate and ours.join is None)
+    given = given or ["--join"] * (ours.join is not None)
+    if given and ours.plan:
+        text = "--plan looks at no cluster: leave out %s, and give --emulate N for its N devices"
+        raise InputError(text % given[0])
+    if given and ours.doctor:
+        text = "--doctor looks at this machine alone: leave out %s, and ask it on each node"
+        raise InputError(text % given[0])
+    if ours.join is None and ours.node_name is not None:
+        raise InputError("--node-name goes with --join")
+    if ours.join is None and ours.leave_after is not None:
+        raise InputError("--leave-after goes with --join")
+
+
+def _clusters(ours: argparse.Namespace) -> List[str]:
+    """The options that name one."""
+    names = ("join", "scheduler", "scheduler_file", "local_cluster", "slurm")
+    return ["--" + n.replace("_", "-") for n in names if getattr(ours, n, None)]
+
+
+def _refuseTwoClusters(given: Sequence[str], emulate: Any) -> None:
+    """The same for both commands.
+
+    Raises:
+        InputError: two clusters are named, or one and devices of another kind.
+    """
+    if len(given) > 1:
+        raise InputError("%s and %s name two clusters: give one" % tuple(given[:2]))
+    if emulate and given and given[0].startswith("--scheduler"):
+        text = "the devices of %s are its nodes' own: give --emulate to each --join instead"
+        raise InputError(text % given[0])
 
 
 def _lookSettings(
@@ -352,6 +402,7 @@ def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
     if ours.version:
         print("TensileParallelClient %s" % ourVersion())
         raise SystemExit(0)
+    _refuseTwoClusters(_clusters(ours), ours.emulate)
     theirs = [word for word in words if not word.ours]
     for name in unknownOptions(theirs):
         meant = _didYouMean(name, clientOptions())
@@ -651,6 +702,12 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         "--node-name", metavar="NAME", help="with --join: this machine's name (its host name)"
     )
     group.add_argument(
+        "--leave-after",
+        metavar="SECONDS",
+        type=_seconds,
+        help="with --join: end where no scheduler was there for so long (default, and 0: never)",
+    )
+    group.add_argument(
         "--local-cluster",
         metavar="N",
         type=_positive,
@@ -781,5 +838,5 @@ def _megahertz(text: str) -> int:
 def _positive(text: str) -> int:
     number = int(text) if text.isdecimal() and len(text) < 6 else 0
     if number < 1:
-        raise argparse.ArgumentTypeError("give a number of devices, 1 or more")
+        raise argparse.ArgumentTypeError("give a whole number, 1 or more")
     return number

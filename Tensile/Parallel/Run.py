@@ -234,10 +234,12 @@ def _runSomewhere(settings: RunSettings) -> int:
             own = replace(settings, schedulerFile=file, awaitedNodes=settings.localCluster)
             return run(replace(own, localCluster=0, emulate=0))
     if settings.slurm:
-        from .LocalCluster import slurmCluster
+        from .Slurm import slurmCluster
 
-        with slurmCluster(settings) as address:
-            return run(replace(settings, scheduler=address, slurm=0, emulate=0))
+        refuseMissing(settings)  # jobs may wait for hours before a run says so
+        findHost(os.environ, settings.tensileRoot, emulated=settings.emulate > 0)
+        with slurmCluster(settings) as file:
+            return run(replace(settings, schedulerFile=file, slurm=0, emulate=0))
     return run(settings)
 
 

@@ -160,8 +160,43 @@ def test_theOptionsOfACluster():
     assert (byFile.join, byFile.schedulerFile) == ("", "/f")
     client = parseClientArguments(["--config-file", "i", "--scheduler-file", "/f"])
     assert client.schedulerFile == "/f" and not client.scheduler
-    with pytest.raises(InputError):
-        parseRunArguments(["c.yaml", "out", "--local-cluster", "none"])
+    leaving = parseRunArguments(["--join", "tcp://h:1", "--leave-after", "60"])
+    assert leaving.leaveAfter == 60 and joining.leaveAfter is None
+
+
+TOGETHER = [
+    ("c o --scheduler tcp://h:1 --slurm 2", "--scheduler and --slurm name two clusters"),
+    ("c o --local-cluster 2 --scheduler-file f", "--scheduler-file and --local-cluster name two"),
+    ("--join tcp://h:1 --scheduler-file f", "--join and --scheduler-file name two clusters"),
+    ("--join --slurm 2", "offers this machine's devices: leave out --slurm"),
+    ("--join tcp://h:1 c.yaml o", "starts none: leave out c.yaml"),
+    ("--join tcp://h:1 --plan", "--plan looks at no cluster: leave out --join"),
+    ("--plan c --local-cluster 2 --emulate 2", "leave out --local-cluster, and give --emulate"),
+    ("--doctor --scheduler tcp://h:1", "--doctor looks at this machine alone"),
+    ("--doctor --join", "--doctor looks at this machine alone: leave out --join"),
+    ("--status o --scheduler tcp://h:1", "--status looks at a run and starts none"),
+    ("--report o --slurm 2", "--report looks at a run and starts none"),
+    ("c o --node-name n", "--node-name goes with --join"),
+    ("c o --leave-after 1 --slurm 2", "--leave-after goes with --join"),
+    ("c o --emulate 2 --scheduler tcp://h:1", "its nodes' own: give --emulate to each --join"),
+    ("c o --slurm 0", "give a whole number, 1 or more"),
+]
+
+
+@pytest.mark.parametrize("line, said", TOGETHER)
+def test_whatCannotBeMeantIsRefused(line, said):
+    """Two clusters, or a question that looks at none: one line, before anything starts."""
+    with pytest.raises(InputError) as caught:
+        parseRunArguments(line.split())
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_theClientRefusesTwoClusters():
+    """So does the client's command."""
+    with pytest.raises(InputError, match="name two clusters"):
+        parseClientArguments("--config-file i --scheduler tcp://h:1 --scheduler-file f".split())
+    with pytest.raises(InputError, match="give --emulate to each --join"):
+        parseClientArguments("--config-file i --scheduler tcp://h:1 --emulate 2".split())
 
 
 def test_aDeviceOfANodeNamesIt():

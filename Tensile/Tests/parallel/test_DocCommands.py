@@ -36,6 +36,13 @@ NOT_RUN = {
     "tools/lint": "makes an environment from the network; .ci/run runs it",
     "tools/docs": "makes an environment from the network; test_Docs.py builds the pages",
     "pip install .": "changes the environment; test_Repository.py installs the wheel",
+    "pip install '.[cluster]'": "changes the environment; tools/test installs the same packages",
+    "dask scheduler": "serves until it is stopped; test_Cluster.py starts it so",
+    "TensileParallel --join": "offers devices until it is stopped; test_Cluster.py",
+    "TensileParallel config.yaml out --scheduler": "needs nodes; test_Cluster.py has them",
+    "TensileParallel config.yaml out --slurm": "needs Slurm; test_Slurm.py has a made-up one",
+    "sbatch": "needs Slurm",
+    "openssl": "test_Cluster.py runs these, and connects with what they make",
     "pytest Tensile/Tests/parallel/test_Contract.py --tensile-root": "needs a real Tensile tree",
     "python Tensile/Tests/parallel/benchmarks/": "takes minutes to hours, and proves nothing",
     "TensileRetuneLibrary": "no tree gets as far as a client; test_BestSolution.py has its client",
@@ -48,7 +55,10 @@ NOT_RUN = {
 
 SCRIPTS = ("TensileParallel", "TensileParallelClient", "TensileEmulatedClient")
 MODULES = ("Tensile.Parallel", "Tensile.Parallel.ParallelClient")
-PROGRAM = re.compile(r"(\S*/)?(Tensile\w+|python3?|pip|pytest|git|cd|export|ls|cat|sh)(?= [^─:\s])")
+PROGRAM = re.compile(
+    r"(\S*/)?(Tensile\w+|python3?|pip|pytest|git|cd|export|ls|cat|sh|dask|openssl|sbatch)"
+    r"(?= [^─:\s])"
+)
 VARIABLE = re.compile(r"^[A-Z_]+=")
 
 # Two sizes and two solutions: a run takes about two seconds, most of them starts of Python.
@@ -299,6 +309,10 @@ class Sandbox:
             words = words[:at] + words[at + 2 :]
         listed = words[words.index("--devices") + 1] if "--devices" in words else "0"
         number = max(map(int, listed.split(","))) + 1 if listed != "all" else 1
+        if "--local-cluster" in words:
+            words = [
+                "1" if before == "--local-cluster" else w for before, w in zip([""] + words, words)
+            ]
         return [*words, "--emulate", str(number)]
 
 

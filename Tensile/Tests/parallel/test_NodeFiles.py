@@ -16,7 +16,7 @@ from Tensile.Parallel.NodeFiles import (
     hashFile,
     mappedValues,
 )
-from Tensile.Parallel.NodeSide import FilePart, UnitEnd, mirroredFile
+from Tensile.Parallel.NodeUnit import FilePart, UnitEnd, mirroredFile
 from Tensile.Parallel.NodeWorker import FOLDER_MARK, Mirror, _mappedWord
 from Tensile.Parallel.Types import Device, Job, Unit
 

@@ -31,9 +31,9 @@ ROOT_FILES = (
 # A module imports only from those after it. docs/design.md has a line for each.
 ORDER = """
     __main__ Run SerialRun PlanText Plan PlanStep EarlierRun ExpectedIni ForkedSolutions
-    LocalCluster Join
+    Slurm LocalCluster Join
     RunConfig RunLog HtmlReport HtmlDevices ReportData Picture HtmlParts Winners ParallelClient
-    NodeWorker Cluster Fleet NodeSide NodeFiles
+    NodeWorker Cluster Fleet NodeSide NodeUnit NodeFiles
     History StepReport StepFolder HangLimit Progress Step Loop Worker Guard
     HostRun Doctor Toolchain HostArchitecture HostClock Host
     Report Timeline TextSummary NodeRecord RunRecord

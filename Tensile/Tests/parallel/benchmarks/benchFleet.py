@@ -88,9 +88,9 @@ def pretend(
     """Puts functions that only take their time in the place of NodeSide's."""
     from distributed import get_worker
 
-    from Tensile.Parallel import NodeSide
+    from Tensile.Parallel import NodeFiles, NodeSide
     from Tensile.Parallel.ClientConfig import readClientConfig
-    from Tensile.Parallel.NodeSide import Answer, FilePart, UnitEnd
+    from Tensile.Parallel.NodeUnit import Answer, FilePart, UnitEnd
     from Tensile.Parallel.Outcomes import examine
     from Tensile.Parallel.ParallelClient import emulatedCommand
     from Tensile.Parallel.Types import ClientExit, Device
@@ -139,7 +139,7 @@ def pretend(
         end = ClientExit(0, False, begun, time.time(), START_SECONDS)
         result = examine(job, end)
         files = {s: job.file(s) for s in (".log", ".csv")}
-        hashes = {s: NodeSide.hashFile(path) for s, path in files.items()}
+        hashes = {s: NodeFiles.hashFile(path) for s, path in files.items()}
         have = getattr(pretence, "asked", {})
         parts = {
             s: NodeSide.readPart(path, have.get(s, 0), NodeSide.CHUNK_BYTES)
