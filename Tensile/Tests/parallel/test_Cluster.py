@@ -243,9 +243,9 @@ def test_theFrontEndIsKilledAndThenANode(cluster):
     goes on from the journal. It may choose other devices of each node; one that none has is said.
     Then all processes of a node are killed at once: the others do its work, and it is named."""
     step, expected = cluster.step("front")
-    record = cluster.record("front")
+    record = cluster.record("front", pairSeconds=0.1)
     process = cluster.begin(step)
-    waitFor(lambda: len(cluster.events(record, "a")) > 40)
+    waitFor(lambda: sum(len(cluster.events(record, node)) for node in "ab") > 80)
     process.kill()
     process.communicate()
     waitFor(lambda: not cluster.clients())
