@@ -65,7 +65,7 @@ from .UnitLogs import packLogs
 from .Worker import DeviceWorker
 
 if TYPE_CHECKING:
-    from .NodeWorker import StepCluster
+    from .StepCluster import StepCluster
 
 log = logging.getLogger("TensileParallel")
 
@@ -168,7 +168,7 @@ def _openFolder(settings: ClientSettings, step: Step) -> Iterator[Tuple[Path, St
 
 def _runOnCluster(settings: ClientSettings) -> int:
     """The same on the devices of the machines that have joined a scheduler."""
-    from .NodeWorker import openCluster
+    from .StepCluster import openCluster
 
     place = (settings.scheduler, settings.schedulerFile)
     with openCluster(*place, _say, isStep=settings.frontEnd) as cluster:

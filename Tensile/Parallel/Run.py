@@ -85,7 +85,7 @@ from .Terminal import openStreams, tell
 from .TextSummary import textSummary
 
 if TYPE_CHECKING:
-    from .NodeWorker import StepCluster
+    from .StepCluster import StepCluster
 
 LOG_FILE = "tensile_parallel.log"
 MERGED_FOLDER = "merged_output"
@@ -252,7 +252,7 @@ def run(settings: RunSettings) -> int:
     """
     if not settings.usesCluster:
         return _run(settings, None)
-    from .NodeWorker import openCluster
+    from .StepCluster import openCluster
 
     def say(text: str) -> None:
         sayNotes([text])

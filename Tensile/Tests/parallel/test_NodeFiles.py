@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from Tensile.Parallel.Errors import RunError
+from Tensile.Parallel.Mirror import Mirror
 from Tensile.Parallel.NodeFiles import (
     KEEP_SECONDS,
     NodeCache,
@@ -16,8 +17,8 @@ from Tensile.Parallel.NodeFiles import (
     hashFile,
     mappedValues,
 )
+from Tensile.Parallel.NodeOrder import FOLDER_MARK, mappedWord
 from Tensile.Parallel.NodeUnit import FilePart, UnitEnd, mirroredFile
-from Tensile.Parallel.NodeWorker import FOLDER_MARK, Mirror, _mappedWord
 from Tensile.Parallel.Types import Device, Job, Unit
 
 pytestmark = pytest.mark.unit
@@ -176,7 +177,7 @@ def test_wordsOfTheCommandAreMapped():
     """Files by name, also behind an option's "="; the unit's folder by its place; else nothing."""
     words = {"/a/lib.yaml": "/n/lib.yaml"}
     mapped = [
-        _mappedWord(word, words, "/out/gpu_0")
+        mappedWord(word, words, "/out/gpu_0")
         for word in ("/a/lib.yaml", "--library-file=/a/lib.yaml", "/out/gpu_0/unit_1.ini", "/out/g")
     ]
     assert mapped == [
