@@ -39,7 +39,7 @@ from .Picture import Row, colourOf, draw
 from .ReportData import INTERRUPTED, RUNNING, RunData, readRun
 from .RunRecord import countOf, slowestUnits, stepName
 from .Terminal import duration, tell
-from .TextSummary import EMULATED_NOTE, shortened
+from .TextSummary import EMULATED_NOTE, clientTroubles, shortened
 from .Timeline import WAIT, Span, deviceSpans, hostSpans
 from .Winners import Winner, readWinners
 
@@ -149,6 +149,8 @@ def _tiles(summary: Dict[str, Any], data: RunData) -> str:
     pairs = "pairs measured"
     if counts["resumedPairs"]:
         pairs += " now, and {:,} by earlier runs".format(counts["resumedPairs"])
+    if counts["retimedPairs"]:
+        pairs += "; {:,} of them timed again on another device".format(counts["retimedPairs"])
     tiles = [
         (
             duration(seconds["total"], tenths=True),
@@ -179,7 +181,7 @@ def _failures(data: RunData) -> str:
     failures = [
         (stepName(step), failure) for step in data.steps for failure in step.get("failures") or ()
     ]
-    parts = []
+    parts = [paragraph(line) for line in clientTroubles(data.summary)]
     if failures:
         columns = [Column("what", "k"), Column("device", "n"), Column("problem")]
         columns += [Column("solution", "name"), Column("why", "why")]

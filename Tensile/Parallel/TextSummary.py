@@ -32,6 +32,7 @@ def textSummary(summary: Dict[str, Any]) -> str:
     """
     lines = [EMULATED_NOTE] if summary["emulated"] else []
     lines += _failureLines(summary)
+    lines += clientTroubles(summary)
     lines.append(_timeLine(summary))
     lines += _speedUpLine(summary)
     if summary["steps"]:
@@ -66,11 +67,26 @@ def _failureLines(summary: Dict[str, Any]) -> List[str]:
     return lines
 
 
+def clientTroubles(summary: Dict[str, Any]) -> List[str]:
+    """A line on clients that crashed, hung or failed, whatever became of their pairs."""
+    kinds = summary["failedUnits"]
+    if not any(kinds.values()):
+        return []
+    told = ["%d %s" % (count, kind) for kind, count in kinds.items() if count]
+    text = "clients that went wrong: %s" % ", ".join(told)
+    lost = sum(summary["counts"][kind] for kind in kinds)
+    if summary["state"] == "finished" and not (lost or summary["exitStatus"]):
+        text += "; all their pairs were measured at another try"
+    return [text]
+
+
 def _timeLine(summary: Dict[str, Any]) -> str:
-    seconds = summary["seconds"]
-    return "%s: %d pairs in %d steps on %d devices, %s (benchmarks %s, the rest of Tensile %s)" % (
+    seconds, again = summary["seconds"], summary["counts"]["retimedPairs"]
+    text = "%s: %d pairs%s in %d steps on %d devices, %s (benchmarks %s, the rest of Tensile %s)"
+    return text % (
         summary["state"],
         summary["counts"]["measured"],
+        " (%d of them timed again on another device)" % again if again else "",
         len(summary["steps"]),
         len(summary["devices"]),
         duration(seconds["total"], tenths=True),

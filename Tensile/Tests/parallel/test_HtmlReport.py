@@ -131,6 +131,13 @@ def testAFinishedRun(tmp_path):
     assert len(text) < 60000
 
 
+def testClientsThatRecoveredAreOnThePage(tmp_path):
+    """A crash that cost no pair stands under what went wrong all the same."""
+    counts = dict(STEP["counts"], crashed=0)
+    read, _ = pageOf(writeRun(tmp_path / "out", [dict(STEP, failures=[], counts=counts)]))
+    assert "What went wrong clients that went wrong: 1 crashed; all their pairs" in read.text
+
+
 def testARunThatGoesOnSaysSo(tmp_path):
     """Whoever holds the folder's lock runs: the page is of this moment."""
     folder = writeRun(tmp_path / "out", [dict(STEP, state="running", ended=None)], ended=False)
