@@ -13,6 +13,7 @@ import time
 from datetime import datetime
 from typing import Any, Dict, List, Sequence, Tuple
 
+from .Errors import RunError
 from .Files import replaceFile
 from .HtmlParts import (
     EXTRA_COLOUR,
@@ -73,17 +74,25 @@ _LEGEND = (
 )
 
 
-def makePage(out: str) -> int:
-    """Write OUT/report.html and say where it is; returns the exit status.
+def makePage(out: str, file: str = "") -> int:
+    """Write a page and say where it is; returns the exit status.
+
+    Args:
+        out: the output folder of a run.
+        file: where the page is to be; empty: OUT/report.html.
 
     Raises:
         InputError: there is no run in OUT.
-        OSError: the page could not be written.
+        RunError: the page could not be written.
     """
     data = readRun(out, time.time())
-    path = os.path.join(data.out, PAGE_FILE)
+    path = os.path.abspath(file) if file else os.path.join(data.out, PAGE_FILE)
     content, drawn = page(data)
-    replaceFile(path, content.encode("utf-8"))
+    try:
+        replaceFile(path, content.encode("utf-8"))
+    except OSError as error:
+        text = "the report %s cannot be written: %s; --report OUT FILE.html writes it elsewhere"
+        raise RunError(text % (path, error.strerror or error)) from None
     tell("report: %s" % path)
     if not drawn:
         tell("the picture is of bars alone: with matplotlib it shows when each device measured")

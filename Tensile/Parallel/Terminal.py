@@ -52,6 +52,23 @@ def tell(text: str, stream: Optional[TextIO] = None) -> None:
         silence(stream)
 
 
+def answer(text: str) -> None:
+    """Prints what a command was asked for: where it cannot be written, the command has failed.
+
+    Raises:
+        OSError: the output is a file on a full disk, say. A reader that is gone is none.
+    """
+    try:
+        sys.stdout.write(_encodable(text + "\n", sys.stdout))
+        sys.stdout.flush()
+    except OSError as error:
+        silence(sys.stdout)
+        if error.errno in (errno.EPIPE, errno.EIO):
+            return
+        error.filename = "the output"
+        raise
+
+
 def _encodable(text: str, stream: TextIO) -> str:
     """The text as a terminal can show it: what its encoding lacks becomes an escape."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
@@ -61,6 +78,16 @@ def _encodable(text: str, stream: TextIO) -> str:
 def oneLine(text: str) -> str:
     """A text on one line, without what would move a terminal's cursor or change its colours."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def escapedLine(text: str) -> str:
+    """A text on one line that still tells what was in it: a newline in a path is \\n."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def many(count: int, word: str) -> str:
+    """ "1 unit", "2 units"."""
+    return "%d %s%s" % (count, word, "" if count == 1 else "s")
 
 
 def shortName(text: str, head: int = 24, tail: int = 40) -> str:

@@ -24,6 +24,7 @@ from Tensile.Parallel.Picture import Row, draw
 from Tensile.Parallel.Report import writeReports
 from Tensile.Parallel.ReportData import readRun
 from Tensile.Parallel.Results import makeHeader
+from Tensile.Parallel.Run import main
 from Tensile.Parallel.Timeline import UNIT, Span
 from Tensile.Parallel.Winners import readWinners
 
@@ -354,6 +355,23 @@ def testTheCommand(finished):
     path.unlink()
     after = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.is_file()}
     assert after == before
+
+
+def testThePageElsewhere(tmp_path, capsys):
+    """Where OUT cannot be written the page goes to a FILE.html; the error names no file that a
+    person has not named, and leaves none."""
+    folder = writeRun(tmp_path / "out")
+    file = tmp_path / "page.html"
+    assert main(["--report", str(folder), str(file)]) == 0
+    checkPage(file.read_text("utf-8"))
+    assert not (folder / "report.html").exists()
+    (folder / "report.html").mkdir()
+    before = sorted(os.listdir(folder))
+    capsys.readouterr()
+    assert main(["--report", str(folder)]) == 1
+    said = capsys.readouterr().err
+    assert "/out/report.html cannot be written: Is a directory; --report OUT FILE.html" in said
+    assert sorted(os.listdir(folder)) == before
 
 
 def testTheCommandsMistakes(tmp_path):
