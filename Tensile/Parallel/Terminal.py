@@ -96,7 +96,9 @@ def shortName(text: str, head: int = 24, tail: int = 40) -> str:
 
 
 def duration(seconds: float, tenths: bool = False) -> str:
-    """12 s (with tenths: 12.3 s), 4 min 05 s, 3 h 02 min, 2 d 03 h."""
+    """12 s (with tenths: 12.3 s), 4 min 05 s, 3 h 02 min, 2 d 03 h, over 100 years."""
+    if seconds > 100 * 365 * 86400:
+        return "over 100 years"
     if tenths and seconds < 59.95:
         return "%.1f s" % seconds
     whole = max(0, int(seconds + 0.5))

@@ -225,6 +225,7 @@ def testSlowestUnitsComeFirst():
 def testDurations():
     """No 60.0 s, no 60 min."""
     texts = [duration(s, tenths=True) for s in (0.04, 59.94, 59.96, 245, 3599.6, 10920)]
+    assert duration(1e30) == "over 100 years"
     assert texts == ["0.0 s", "59.9 s", "1 min 00 s", "4 min 05 s", "1 h 00 min", "3 h 02 min"]
 
 

@@ -36,7 +36,7 @@ ORDER = """
     HostRun Doctor Toolchain HostArchitecture HostClock Host
     Report Timeline TextSummary RunRecord
     Status Display StatusText
-    DeviceConfigs ConfigSteps ParseArguments CommandLine DeviceList
+    DeviceConfigs ConfigShape ConfigSteps ParseArguments CommandLine DeviceList
     Remaining Contest Baseline Schedule Cost WarmUp
     Outcomes BestSolution LibraryUpdate
     ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput UnitLogs
