@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any, Dict, List
 
 from .DeviceNames import nodesIn, placeIn
-from .StatusText import NODE_STATES, counted, speedText
-from .Terminal import duration, oneLine
+from .StatusText import NODE_STATES, speedText
+from .Terminal import duration, many, oneLine
 
 Status = Dict[str, Any]
 
@@ -102,7 +102,7 @@ def _nodeTable(status: Status, width: int, most: int) -> Any:
             cells.append(Text(_otherStates(own), style="dim"))
         table.add_row(*cells)
     if len(shown) < len(nodes):
-        more = counted(len(nodes) - len(shown), "more node")
+        more = many(len(nodes) - len(shown), "more node")
         table.add_row(Text("… and %s" % more, style="dim"))
     return table
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Dict, List, Sequence, Tuple
 
 from .DeviceNames import nameIn, nameOf
+from .Errors import RunError
 from .Files import replaceFile
 from .HtmlDevices import devicesSection, environmentSection
 from .HtmlParts import (
@@ -29,9 +30,8 @@ from .HtmlParts import (
 )
 from .ReportData import INTERRUPTED, RUNNING, RunData, readRun
 from .RunRecord import countOf, slowestUnits, stepName
-from .StatusText import counted
-from .Terminal import duration, tell
-from .TextSummary import EMULATED_NOTE, shortened
+from .Terminal import duration, many, tell
+from .TextSummary import EMULATED_NOTE, clientTroubles, shortened
 from .Winners import Winner, readWinners
 
 PAGE_FILE = "report.html"
@@ -55,17 +55,25 @@ _STATES = {
 }
 
 
-def makePage(out: str) -> int:
-    """Write OUT/report.html and say where it is; returns the exit status.
+def makePage(out: str, file: str = "") -> int:
+    """Write a page and say where it is; returns the exit status.
+
+    Args:
+        out: the output folder of a run.
+        file: where the page is to be; empty: OUT/report.html.
 
     Raises:
         InputError: there is no run in OUT.
-        OSError: the page could not be written.
+        RunError: the page could not be written.
     """
     data = readRun(out, time.time())
-    path = os.path.join(data.out, PAGE_FILE)
+    path = os.path.abspath(file) if file else os.path.join(data.out, PAGE_FILE)
     content, drawn = page(data)
-    replaceFile(path, content.encode("utf-8"))
+    try:
+        replaceFile(path, content.encode("utf-8"))
+    except OSError as error:
+        text = "the report %s cannot be written: %s; --report OUT FILE.html writes it elsewhere"
+        raise RunError(text % (path, error.strerror or error)) from None
     tell("report: %s" % path)
     if not drawn:
         tell("the picture is of bars alone: with matplotlib it shows when each device measured")
@@ -128,10 +136,12 @@ def _when(data: RunData) -> str:
 def _tiles(summary: Dict[str, Any], data: RunData) -> str:
     seconds, counts, known = summary["seconds"], summary["counts"], summary["speedUp"]
     bad = sum(counts[name] for name in ("failed", "crashed", "hung"))
-    nodes = " of %s" % counted(len(summary["nodes"]), "node") if "nodes" in summary else ""
+    nodes = " of %s" % many(len(summary["nodes"]), "node") if "nodes" in summary else ""
     pairs = "pairs measured"
     if counts["resumedPairs"]:
         pairs += " now, and {:,} by earlier runs".format(counts["resumedPairs"])
+    if counts["retimedPairs"]:
+        pairs += "; {:,} of them timed again on another device".format(counts["retimedPairs"])
     tiles = [
         (
             duration(seconds["total"], tenths=True),
@@ -162,7 +172,7 @@ def _failures(data: RunData) -> str:
     failures = [
         (stepName(step), failure) for step in data.steps for failure in step.get("failures") or ()
     ]
-    parts = []
+    parts = [paragraph(line) for line in clientTroubles(data.summary)]
     if failures:
         columns = [Column("what", "k"), Column("device", "n"), Column("problem")]
         columns += [Column("solution", "name"), Column("why", "why")]

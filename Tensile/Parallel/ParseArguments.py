@@ -125,6 +125,7 @@ class RunSettings:
         status: the output folder of --status; None where it was not given.
         json: --json was given.
         report: the output folder that --report names; None where it was not given.
+        reportFile: where its page is to be; empty: in that folder.
         argv: the command line as it was.
     """
 
@@ -166,6 +167,7 @@ class RunSettings:
     status: Optional[str] = None
     json: bool = False
     report: Optional[str] = None
+    reportFile: str = ""
     argv: Tuple[str, ...] = ()
 
     @property
@@ -379,11 +381,16 @@ def _lookSettings(
         InputError: there is something else.
     """
     others = [word.tokens[0] for word in words if word.option not in (option, "--json", "--quiet")]
+    file = ""
+    if option == "--report" and others and others[0].endswith((".html", ".htm")):
+        file = others.pop(0)  # by its name: it would replace a config that stands there by mistake
     if others:
         raise InputError("%s looks at a run and starts none: leave out %s" % (option, others[0]))
     if not folder:
         raise InputError("%s needs the output folder of a run" % option)
-    return RunSettings(status=ours.status, report=ours.report, json=ours.json, argv=tuple(argv))
+    return RunSettings(
+        status=ours.status, report=ours.report, reportFile=file, json=ours.json, argv=tuple(argv)
+    )
 
 
 def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
@@ -767,7 +774,7 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         "--report",
         metavar="OUT",
         help="make OUT/report.html, one page on the run in OUT, also of one that goes on or was "
-        "interrupted. Starts nothing",
+        "interrupted; with a FILE.html after it, there. Starts nothing",
     )
     group = parser.add_argument_group("the run")
     group.add_argument(

@@ -7,7 +7,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 from .DeviceNames import nameIn, nodesIn
-from .Terminal import duration, oneLine
+from .Terminal import duration, many, oneLine
 
 Status = Dict[str, Any]
 
@@ -22,7 +22,7 @@ _STATES = {
     "finished": "finished",
     "failed": "failed",
     "stopped": "stopped; the same command continues",
-    "died": "died without a word; the same command continues",
+    "died": "died, or could not write how it ended (a full disk?); the same command continues",
 }
 
 
@@ -94,20 +94,15 @@ def busyWords(devices: List[Dict[str, Any]]) -> str:
     """ "5 of 6 devices busy"; with nodes "5 of 6 devices on 2 nodes busy"."""
     busy = sum(device["state"] == "running" for device in devices)
     nodes = len(nodesIn(devices))
-    where = " on %s" % counted(nodes, "node") if nodes else ""
+    where = " on %s" % many(nodes, "node") if nodes else ""
     return "%d of %d devices%s busy" % (busy, len(devices), where)
-
-
-def counted(number: int, word: str) -> str:
-    """ "1 node", "2 nodes"."""
-    return "%d %s%s" % (number, word, "" if number == 1 else "s")
 
 
 def failureWords(step: Dict[str, Any]) -> str:
     """ "2 units failed, 1 pairs lost"; empty where nothing did."""
     words = []
     if step["units"]["failed"]:
-        words.append("%d units failed" % step["units"]["failed"])
+        words.append("%s failed" % many(step["units"]["failed"], "unit"))
     if step["pairs"]["failed"]:
         words.append("%d pairs could not be measured" % step["pairs"]["failed"])
     return ", ".join(words)
@@ -144,7 +139,7 @@ def deviceLine(device: Dict[str, Any], now: float) -> str:
     if "lastLine" in device and now - device["lastLine"] > 10:
         parts.append("last line %s ago" % duration(now - device["lastLine"]))
     if device.get("units"):
-        parts.append("%d units done" % device["units"])
+        parts.append("%s done" % many(device["units"], "unit"))
     if device.get("failures"):
         parts.append("%d failed" % device["failures"])
     return "device %s: %s" % (oneLine(nameIn(device)), ", ".join(parts))
@@ -170,12 +165,16 @@ def stallText(status: Status, seconds: float, now: float) -> str:
 
 def statusLines(status: Status, now: float) -> List[str]:
     """--status: the run in a few lines."""
-    ended = status.get("ended")
+    died = status["state"] == "died"
+    ended = status.get("ended") or (died and status.get("updated"))
     seconds = (ended or now) - status["started"]
     head = stateWords(status)
     if status["state"] in ("finished", "failed", "stopped"):
         head += ", exit status %s, after %s" % (status["exitStatus"], duration(seconds))
-    else:
+    elif died and ended:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ended))
+        head += ", last heard of at %s, after %s" % (when, duration(seconds))
+    elif not died:
         head += ", %s so far" % duration(seconds)
     lines = [head + (" (EMULATED)" if status.get("emulated") else "")]
     step = status.get("step")
@@ -187,12 +186,16 @@ def statusLines(status: Status, now: float) -> List[str]:
             pairs["done"],
             pairs["total"],
         )
-        left = leftWords(status) if not ended and status["state"] != "died" else ""
+        left = leftWords(status) if not (ended or died) else ""
         lines.append(", ".join(part for part in (text, left, failureWords(step)) if part))
     if status.get("resumedPairs"):
         lines.append("%d pairs were measured by an earlier run" % status["resumedPairs"])
-    if not ended and status["state"] != "died":
-        if nodesIn(status["devices"]):
-            lines.append(busyWords(status["devices"]))
-        lines += [deviceLine(device, now) for device in status["devices"]]
+    if not (ended or died):
+        devices = status["devices"]
+        if status["state"] != "benchmarking" and all(each["state"] == "idle" for each in devices):
+            lines.append("no work for the devices yet")
+        else:
+            if nodesIn(devices):
+                lines.append(busyWords(devices))
+            lines += [deviceLine(device, now) for device in devices]
     return lines
