@@ -126,11 +126,11 @@ def assumptions(plan: Plan) -> List[str]:
         )
     unended = sum(each.unendedUnits for each in plan.steps)
     if unended:
-        texts.append(
-            "%s ran when an earlier run in %s was ended: what their clients had finished is kept by "
-            "a run, but not known here and counted as left."
-            % (many(unended, "unit"), plan.settings.out)
+        text = (
+            "%s ran when an earlier run in %s was ended: what their clients had finished is kept "
         )
+        text += "by a run, but not known here and counted as left."
+        texts.append(text % (many(unended, "unit"), plan.settings.out))
     if plan.settings.emulate:
         texts.append("Emulated devices make their times up; the model's are those of real ones.")
     if plan.host is None:
