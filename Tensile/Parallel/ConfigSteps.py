@@ -100,7 +100,7 @@ def configSteps(config: Any, classic: bool = False) -> List[ConfigStep]:
             try:
                 steps.append(_configStep(parts, entry, group, classic))
             except MISSHAPEN as error:
-                remark = "its entry has another shape than is known (%s)" % error
+                remark = "its entry has another shape than is known%s" % reasonOf(error)
                 steps.append(ConfigStep(entry, group, None, remark=remark))
     return steps
 
@@ -115,7 +115,7 @@ def _configStep(parts: Sequence[Any], entry: int, number: int, classic: bool) ->
     try:
         sizes = len(unrollSizes(_wantedSizes(problemType, group), *indicesOf(problemType)))
     except MISSHAPEN as error:
-        remark = remark or "its sizes cannot be told (%s)" % error
+        remark = remark or "its sizes cannot be told%s" % reasonOf(error)
     if classic:
         return ConfigStep(entry, number, sizes, remark=remark)
     lists = {}
@@ -136,6 +136,11 @@ def _configStep(parts: Sequence[Any], entry: int, number: int, classic: bool) ->
         grouped=bool(problemType.get("GroupedGemm")),
         remark=remark,
     )
+
+
+def reasonOf(error: Exception) -> str:
+    """ " (the reason)" of one of MISSHAPEN, where it is in words of ours; else empty."""
+    return " (%s)" % error if type(error) is ValueError else ""
 
 
 def _wantedSizes(problemType: Any, group: Any) -> Sequence[dict]:

@@ -407,11 +407,15 @@ def _isForeground(stream: TextIO) -> bool:
 
 def isDrawable(stream: TextIO, environment: Mapping[str, str]) -> bool:
     """Whether a stream is a terminal on which lines can be drawn anew."""
+    return _isTerminal(stream, environment) and _hasRich()
+
+
+def _isTerminal(stream: TextIO, environment: Mapping[str, str]) -> bool:
     try:
         terminal = stream.isatty()
     except ValueError:
         return False
-    return terminal and environment.get("TERM", "") not in ("", "dumb", "unknown") and _hasRich()
+    return terminal and environment.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def _hasRich() -> bool:
@@ -428,4 +432,6 @@ def makeDisplay(quiet: bool, onStall: Callable[[str], None] = lambda text: None)
     if quiet:
         return Display(onStall=onStall)
     live = isDrawable(sys.stdout, os.environ)
+    if not live and _isTerminal(sys.stdout, os.environ):
+        tell("there are plain lines only: `pip install rich` gives a line per device, drawn anew")
     return (LiveDisplay if live else PlainDisplay)(onStall=onStall)

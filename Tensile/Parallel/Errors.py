@@ -34,5 +34,5 @@ def describeError(error: OSError) -> str:
     if error.filename:
         text = "%s: %s" % (error.filename, text)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        text += "; make room, then the same command goes on (what was measured is kept)"
+        text += "; make room, then give the same command again (what was measured is kept)"
     return text

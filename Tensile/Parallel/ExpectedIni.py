@@ -13,7 +13,14 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .ClientConfig import ClientConfig, Entry
-from .ConfigSteps import MISSHAPEN, ConfigStep, groupOf, indicesOf, sizesOfStep
+from .ConfigSteps import (
+    MISSHAPEN,
+    ConfigStep,
+    groupOf,
+    indicesOf,
+    reasonOf,
+    sizesOfStep,
+)
 from .Host import Host
 
 # Key of the INI -> global parameter, and its default in all trees.
@@ -34,6 +41,13 @@ _TENSILELITE_PARAMETERS: Dict[str, Tuple[str, Any]] = {
 _OPTIONAL_PARAMETERS: Dict[str, Tuple[str, Any]] = {
     "dump-tensors": ("DumpTensors", False),
     "skip-slow-solution-ratio": ("SkipSlowSolutionRatio", 0.0),
+}
+
+# Those that must be whole numbers, with the least one that could be meant.
+COUNTING_PARAMETERS = {
+    name: {"NumBenchmarks": 1, "NumWarmups": 0, "SleepPercent": 0}.get(name, -(2**31))
+    for name, _ in [*_PARAMETERS.values(), *_TENSILELITE_PARAMETERS.values()]
+    if name != "PerformanceMetric"
 }
 
 # Letter in problem type names -> (name in configs, word of the client): the hosts' DataType.py.
@@ -82,7 +96,7 @@ def expectedIni(
         for entry in sizesOfStep(config, parts, step.group):
             entries.append(("problem-size", ",".join(map(str, _extents(entry, indices)))))
     except MISSHAPEN as error:
-        return None, "its sizes or its type cannot be told (%s)" % error
+        return None, "its sizes or its type cannot be told%s" % reasonOf(error)
     return ClientConfig(tuple(entries + _parameterEntries(parameter, defaults, classic))), ""
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -24,9 +25,16 @@ def replaceFile(path: AnyPath, content: bytes, executable: bool = False) -> None
     """
     temporary = "%s.%d" % (path, os.getpid())
     mode = 0o777 if executable else 0o666
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as stream:
-        stream.write(content)
-    os.replace(temporary, path)
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as stream:
+            stream.write(content)
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        if isinstance(error, OSError):
+            error.filename = str(path)  # of which a person knows
+        raise
 
 
 def replaceJson(path: AnyPath, value: Any) -> None:

@@ -16,7 +16,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional
 
-from .ConfigSteps import MISSHAPEN
+from .ConfigSteps import MISSHAPEN, reasonOf
 
 # CustomKernels: ["*"] means every kernel that the host has.
 WILDCARD = ["*"]
@@ -54,7 +54,7 @@ def forkedSolutions(group: Any, allKernels: Optional[int] = None) -> ForkedSolut
     try:
         return _forkedSolutions(group or {}, allKernels)
     except MISSHAPEN as error:
-        return ForkedSolutions(None, "its fork parameters cannot be told (%s)" % error)
+        return ForkedSolutions(None, "its fork parameters cannot be told%s" % reasonOf(error))
 
 
 def _forkedSolutions(group: Any, allKernels: Optional[int]) -> ForkedSolutions:

@@ -233,9 +233,14 @@ def noteClient(settings, client):
         run = json.load(stream)
     run["client"] = client
     temporary = "%s.%d" % (settings, os.getpid())
-    with open(temporary, "w", encoding="utf-8") as stream:
-        json.dump(run, stream, indent=1)
-    os.replace(temporary, settings)
+    try:
+        with open(temporary, "w", encoding="utf-8") as stream:
+            json.dump(run, stream, indent=1)
+        os.replace(temporary, settings)
+    except OSError:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
 
 
 def main(argv):

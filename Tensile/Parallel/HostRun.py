@@ -10,6 +10,7 @@ alone, which then ends the host and everything that it has started.
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -45,6 +46,11 @@ TICK_SECONDS = 0.2
 DRAIN_SECONDS = 2.0
 LINE_LIMIT = 1 << 16
 TAIL_LINES = 15
+# Of the first error as well: what Tensile says last may be only what followed from it.
+ERROR_LINES = 10
+FIRST_ERROR = re.compile(
+    rb"Traceback \(most recent|\w*(Error|Exception)\b|error:|(Tensile::)?fatal\b", re.I
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class HostEnd:
     Attributes:
         status: its exit status, as a shell shows it.
         signal: the signal that this process was told to stop with; None if it was not.
-        tail: the last lines of its output.
+        tail: the lines from the first error on, where they are others, and the last ones.
     """
 
     status: int
@@ -204,7 +210,9 @@ class _Output:
         self._echoAll = echoAll
         self._echoMarked = echoMarked
         self._rest = b""
-        self._tail: Deque[bytes] = deque(maxlen=TAIL_LINES)
+        self._tail: Deque[Tuple[int, bytes]] = deque(maxlen=TAIL_LINES)
+        self._error: List[Tuple[int, bytes]] = []
+        self._count = 0
 
     def write(self, data: bytes) -> None:
         """Take what came through the pipe."""
@@ -220,8 +228,19 @@ class _Output:
         self._rest = b""
 
     def tailText(self) -> Tuple[str, ...]:
-        """The last lines that are not empty."""
-        return tuple(line.decode("utf-8", "replace") for line in self._tail)
+        """The lines from the first error on, and the last ones; none of them is empty."""
+        first = self._tail[0][0] if self._tail else 0
+        error = [line for number, line in self._error if number < first]
+        between = first - self._error[len(error) - 1][0] > 1 if error else False
+        lines = error + [b"..."] * between + [line for _, line in self._tail]
+        return tuple(line.decode("utf-8", "replace") for line in lines)
+
+    def _keep(self, line: bytes) -> None:
+        self._count += 1
+        entry = (self._count, line[:500])
+        self._tail.append(entry)
+        if len(self._error) < ERROR_LINES and (self._error or FIRST_ERROR.match(line.lstrip())):
+            self._error.append(entry)
 
     def _write(self, lines: List[bytes]) -> None:
         if not lines:
@@ -231,7 +250,9 @@ class _Output:
             self._log.write(b"".join(prefix + line + b"\n" for line in lines))
         except OSError:
             pass  # the disk is full: whoever needs the room for more than words says so
-        self._tail.extend(line[:500] for line in lines if line.strip())
+        for line in lines:
+            if line.strip():
+                self._keep(line)
         marked = [line for line in lines if line.startswith(TERMINAL_MARK)]
         if not self._echoMarked:
             marked = [line for line in marked if line.startswith(NOTE_MARK)]

@@ -13,6 +13,7 @@ import time
 from datetime import datetime
 from typing import Any, Dict, List, Sequence, Tuple
 
+from .Errors import RunError
 from .Files import replaceFile
 from .HtmlParts import (
     EXTRA_COLOUR,
@@ -39,7 +40,7 @@ from .Picture import Row, colourOf, draw
 from .ReportData import INTERRUPTED, RUNNING, RunData, readRun
 from .RunRecord import countOf, slowestUnits, stepName
 from .Terminal import duration, tell
-from .TextSummary import EMULATED_NOTE, shortened
+from .TextSummary import EMULATED_NOTE, clientTroubles, shortened
 from .Timeline import WAIT, Span, deviceSpans, hostSpans
 from .Winners import Winner, readWinners
 
@@ -73,17 +74,25 @@ _LEGEND = (
 )
 
 
-def makePage(out: str) -> int:
-    """Write OUT/report.html and say where it is; returns the exit status.
+def makePage(out: str, file: str = "") -> int:
+    """Write a page and say where it is; returns the exit status.
+
+    Args:
+        out: the output folder of a run.
+        file: where the page is to be; empty: OUT/report.html.
 
     Raises:
         InputError: there is no run in OUT.
-        OSError: the page could not be written.
+        RunError: the page could not be written.
     """
     data = readRun(out, time.time())
-    path = os.path.join(data.out, PAGE_FILE)
+    path = os.path.abspath(file) if file else os.path.join(data.out, PAGE_FILE)
     content, drawn = page(data)
-    replaceFile(path, content.encode("utf-8"))
+    try:
+        replaceFile(path, content.encode("utf-8"))
+    except OSError as error:
+        text = "the report %s cannot be written: %s; --report OUT FILE.html writes it elsewhere"
+        raise RunError(text % (path, error.strerror or error)) from None
     tell("report: %s" % path)
     if not drawn:
         tell("the picture is of bars alone: with matplotlib it shows when each device measured")
@@ -126,7 +135,8 @@ def _head(data: RunData) -> str:
         text = "The run goes on: this page shows it as it was at %s. Units that run are not in it."
         lines.append(paragraph(text % _clock(data.made), "banner"))
     if record.state == INTERRUPTED:
-        text = "The run ended without a summary, so it was killed or the machine went down. "
+        text = "The run ended without a summary: it was killed, the machine went down, or its disk "
+        text += "was full. "
         text += "What was measured is kept."
         lines.append(paragraph(text, "banner bad"))
     lines.append(_tiles(summary, data))
@@ -149,6 +159,8 @@ def _tiles(summary: Dict[str, Any], data: RunData) -> str:
     pairs = "pairs measured"
     if counts["resumedPairs"]:
         pairs += " now, and {:,} by earlier runs".format(counts["resumedPairs"])
+    if counts["retimedPairs"]:
+        pairs += "; {:,} of them timed again on another device".format(counts["retimedPairs"])
     tiles = [
         (
             duration(seconds["total"], tenths=True),
@@ -179,7 +191,7 @@ def _failures(data: RunData) -> str:
     failures = [
         (stepName(step), failure) for step in data.steps for failure in step.get("failures") or ()
     ]
-    parts = []
+    parts = [paragraph(line) for line in clientTroubles(data.summary)]
     if failures:
         columns = [Column("what", "k"), Column("device", "n"), Column("problem")]
         columns += [Column("solution", "name"), Column("why", "why")]

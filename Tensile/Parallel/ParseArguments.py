@@ -116,6 +116,7 @@ class RunSettings:
         status: the output folder of --status; None where it was not given.
         json: --json was given.
         report: the output folder that --report names; None where it was not given.
+        reportFile: where its page is to be; empty: in that folder.
         argv: the command line as it was.
     """
 
@@ -149,6 +150,7 @@ class RunSettings:
     status: Optional[str] = None
     json: bool = False
     report: Optional[str] = None
+    reportFile: str = ""
     argv: Tuple[str, ...] = ()
 
     def parameter(self, name: str) -> Optional[str]:
@@ -298,11 +300,16 @@ def _lookSettings(
         InputError: there is something else.
     """
     others = [word.tokens[0] for word in words if word.option not in (option, "--json", "--quiet")]
+    file = ""
+    if option == "--report" and others and others[0].endswith((".html", ".htm")):
+        file = others.pop(0)  # by its name: it would replace a config that stands there by mistake
     if others:
         raise InputError("%s looks at a run and starts none: leave out %s" % (option, others[0]))
     if not folder:
         raise InputError("%s needs the output folder of a run" % option)
-    return RunSettings(status=ours.status, report=ours.report, json=ours.json, argv=tuple(argv))
+    return RunSettings(
+        status=ours.status, report=ours.report, reportFile=file, json=ours.json, argv=tuple(argv)
+    )
 
 
 def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
@@ -626,7 +633,7 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         "--report",
         metavar="OUT",
         help="make OUT/report.html, one page on the run in OUT, also of one that goes on or was "
-        "interrupted. Starts nothing",
+        "interrupted; with a FILE.html after it, there. Starts nothing",
     )
     group = parser.add_argument_group("the run")
     group.add_argument(
@@ -696,5 +703,5 @@ def _megahertz(text: str) -> int:
 def _positive(text: str) -> int:
     number = int(text) if text.isdecimal() and len(text) < 6 else 0
     if number < 1:
-        raise argparse.ArgumentTypeError("give a number of devices, 1 or more")
+        raise argparse.ArgumentTypeError("give a number of devices, from 1 to 99999")
     return number

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .CommandLine import givesHostOption
-from .ConfigSteps import REFUSED, configSteps, groupOf
+from .ConfigShape import kindOf, oddNumber, oddShape
+from .ConfigSteps import REFUSED, ConfigStep, configSteps, groupOf
 from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import scanDevices, scanTopology
 from .Errors import InputError
+from .ExpectedIni import COUNTING_PARAMETERS
 from .Host import CLASSIC, Host, findHost, unsafeInShell
 from .HostClock import clockFor
 from .ParseArguments import RunSettings
@@ -23,6 +25,7 @@ from .PlanStep import StepPlan, StepPlanner
 from .Platform import System
 from .RunConfig import (
     configNotes,
+    globalParameter,
     readUsersConfig,
     refuseMissing,
     repeatedTypes,
@@ -31,6 +34,10 @@ from .RunConfig import (
 )
 from .Types import Device
 
+# How the remark on a step ends that no Tensile can run.
+ENDS_THERE = ": a run would end there"
+# So many numbers of steps stand before a note at most.
+MOST_NUMBERS = 8
 # Where nothing says how many devices there will be.
 EXAMPLE_DEVICES = 8
 
@@ -92,16 +99,20 @@ def makePlan(settings: RunSettings, system: System) -> Plan:
             no tree.
     """
     settings = _withSizesFile(settings)
+    if len(settings.configs) > (2 if settings.alternateFormat else 1):
+        text = "there is a word too many: %r (--plan CONFIG [SIZES] [OUT])"
+        raise InputError(text % settings.out)
     refuseMissing(replace(settings, out=settings.out or "-"))
     config, unreadable = readUsersConfig(settings)
     if unreadable:
         raise InputError(unreadable)
+    _refuseOddNumbers(settings, config)
     host, missing = _host(settings, system)
     classic = _isClassic(config) if host is None else host.generation == CLASSIC
     warnings: List[str] = []
     devices = _devices(settings, config, system, warnings)
     planner = StepPlanner(settings, config, host, classic, devices.devices)
-    steps = [planner.plan(step) for step in configSteps(config, classic)]
+    steps = [planner.plan(step) for step in _wellShaped(settings, config, classic)]
     warnings += configNotes(settings, config) if devices.wanted else repeatedTypes(config)
     warnings += _aboutLogic(host, settings, config, devices)
     warnings += _aboutSteps(steps, config, len(devices.devices))
@@ -111,6 +122,45 @@ def makePlan(settings: RunSettings, system: System) -> Plan:
         settings, host, missing, classic, devices, tuple(steps), hostSeconds, tuple(warnings)
     )
     return replace(plan, warnings=(*plan.warnings, *_aboutGain(plan)))
+
+
+def _refuseOddNumbers(settings: RunSettings, config: Any) -> None:
+    """Parameters that the times depend on.
+
+    Raises:
+        InputError: one is no number that could be meant.
+    """
+    for name, least in COUNTING_PARAMETERS.items():
+        value = globalParameter(settings, config, name)
+        wrong = oddNumber(value, least) if value is not None else ""
+        if wrong:
+            given = settings.parameter(name) is not None
+            where = (
+                "--global-parameters" if given else "GlobalParameters in %s" % settings.configs[0]
+            )
+            raise InputError("%s: %s %s" % (where, name, wrong))
+
+
+def _wellShaped(settings: RunSettings, config: Any, classic: bool) -> List[ConfigStep]:
+    """The steps; those that Tensile would end at, as their parts have another shape, say so.
+
+    Raises:
+        InputError: it would at all of them.
+    """
+    entries, steps, first = config.get("BenchmarkProblems"), [], ""
+    if entries is not None and not isinstance(entries, list):
+        text = "%s: BenchmarkProblems is %s, not a list: Tensile would end there"
+        raise InputError(text % (settings.configs[0], kindOf(entries)))
+    for step in configSteps(config, classic):
+        odd = oddShape(entries[step.entry], step.group)
+        if odd:
+            place = "%s: entry %d of BenchmarkProblems, group %02d: %s: Tensile would end there"
+            first = first or place % (settings.configs[0], step.entry + 1, step.group, odd)
+            step = ConfigStep(step.entry, step.group, None, remark="%s%s" % (odd, ENDS_THERE))
+        steps.append(step)
+    if first and all(step.remark.endswith(ENDS_THERE) for step in steps):
+        raise InputError(first)
+    return steps
 
 
 def _withSizesFile(settings: RunSettings) -> RunSettings:
@@ -201,15 +251,21 @@ def _aboutSteps(steps: Sequence[StepPlan], config: Any, devices: int) -> List[st
             texts.append("Tensile reads no GroupForkParameters: write Groups in ForkParameters")
         for text in texts:
             found.setdefault(text, []).append(number)
-    return [
-        "%s %s: %s" % ("step" if len(at) == 1 else "steps", ", ".join(map(str, at)), text)
-        for text, at in found.items()
-    ]
+    return ["%s: %s" % (_stepsWords(at), text) for text, at in found.items()]
+
+
+def _stepsWords(numbers: Sequence[int]) -> str:
+    words = "%s %s" % (
+        "step" if len(numbers) == 1 else "steps",
+        ", ".join(map(str, numbers[:MOST_NUMBERS])),
+    )
+    more = len(numbers) - MOST_NUMBERS
+    return "%s and %d more" % (words, more) if more > 0 else words
 
 
 def _aboutStep(planned: StepPlan, devices: int) -> List[str]:
     remark = planned.step.remark
-    ends = ": a run would end there" if remark.startswith(REFUSED) else ""
+    ends = ENDS_THERE if remark.startswith(REFUSED) else ""
     notes = [remark and remark + ends]
     if planned.solutionsRemark and not planned.exact:
         notes.append("the number of its solutions is not known: %s" % planned.solutionsRemark)
@@ -229,17 +285,21 @@ def _aboutGiant(planned: StepPlan) -> str:
         what = "one problem, %s, takes %.0f %% of its time" % (planned.giant, share)
     if planned.rowsWhole:
         return "%s, and its solutions stay on one device: %s" % (what, planned.rowsWhole)
+    if planned.solutions == 1:
+        return "%s, and has one solution: there is nothing to split over the devices" % what
     if planned.isSplit:
         return "%s: its solutions are split over the devices" % what
     return "%s, which is too short to be split over the devices" % what
 
 
 def _aboutGain(plan: Plan) -> List[str]:
-    """Whether several devices are worth it."""
+    """Whether several devices are worth it, or anything is left to do."""
+    if plan.steps and all(each.pairs and each.measuredPairs == each.pairs for each in plan.steps):
+        return ["all pairs are measured already: a run would measure nothing"]
     serial, parallel = plan.total(serial=True)[0], plan.total(serial=False)[0]
     if len(plan.devices.devices) < 2 or not 0 < serial < parallel:
         return []
-    return ["the benchmarks are so short that several devices would gain nothing"]
+    return ["several devices would gain nothing: there is too little that could be spread"]
 
 
 def _aboutOut(settings: RunSettings) -> List[str]:

@@ -19,6 +19,7 @@ from .Files import replaceFile, replaceJson
 from .RunRecord import (
     RunRecord,
     countOf,
+    failedUnits,
     ownSteps,
     slowestUnits,
     speedUp,
@@ -58,6 +59,7 @@ def executionSummary(record: RunRecord, steps: Sequence[dict]) -> Dict[str, Any]
         counts[name] = sum(step.get(name) or 0 for step in steps)
     # What an earlier run had finished was not measured by this one.
     counts["measured"] = sum(countOf(step, "measured") for step in own)
+    counts["retimedPairs"] = sum(step.get("retimedPairs") or 0 for step in own)
     others = [step for step in steps if step.get("run") != record.run]
     counts["resumedPairs"] += sum(countOf(step, "measured") for step in others)
     return {
@@ -83,6 +85,7 @@ def executionSummary(record: RunRecord, steps: Sequence[dict]) -> Dict[str, Any]
         "missingDevices": list(record.missing),
         "steps": [_stepSummary(step) for step in steps],
         "counts": counts,
+        "failedUnits": failedUnits(own),
         "slowestUnits": slowestUnits(steps, SLOWEST_UNITS),
         "failures": failures[:MAX_LISTED_FAILURES],
         "failuresNotListed": max(0, len(failures) - MAX_LISTED_FAILURES),
@@ -115,6 +118,7 @@ def _deviceSummary(
     summary.update(
         baselineRatio=_baselineRatio(device.ordinal, steps),
         units=sum(part.get("units") or 0 for part in parts),
+        failedUnits=sum(failedUnits(own, device.ordinal).values()),
         pairs=sum(part.get("pairs") or 0 for part in parts),
         busySeconds=round(busy, 3),
         busyShare=round(busy / wall, 4) if wall > 0 else 0.0,

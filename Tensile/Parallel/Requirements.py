@@ -8,6 +8,8 @@ import sys
 from importlib.util import find_spec
 from typing import Optional
 
+from . import __version__
+
 MODULES = ("joblib", "msgpack", "yaml")
 # The oldest joblib whose loky does what Worker.py needs.
 JOBLIB = (1, 4)
@@ -47,9 +49,14 @@ def _source(name: str) -> str:
 def requireModules() -> None:
     """End this process with one line and exit status 2 where something is missing.
 
-    The first thing that a command does: its other modules import these at once.
+    The first thing that a command does: its other modules import these at once. --version is
+    answered all the same.
     """
     missing = whatIsMissing()
+    if missing is not None and "--version" in sys.argv[1:]:
+        print("TensileParallel %s" % __version__)
+        print("nothing can be run: %s" % missing)
+        sys.exit(0)
     if missing is not None:
         print("TensileParallel: error: %s" % missing, file=sys.stderr)
         sys.exit(2)

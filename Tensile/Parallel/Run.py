@@ -78,7 +78,7 @@ from .RunRecord import RunRecord, lostDevices, lostPairs, readSteps, untriedPair
 from .SerialRun import becomeSerial
 from .Status import KERNELS, LOCK_FILE, OUTPUTS_FOLDER, RunStatus, showStatus
 from .StepFolder import JOURNAL, changedInputs, keepAside
-from .Terminal import openStreams, tell
+from .Terminal import answer, escapedLine, openStreams, tell
 from .TextSummary import textSummary
 
 LOG_FILE = "tensile_parallel.log"
@@ -113,21 +113,21 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if settings.version:
             return printVersions(settings)
         if settings.status is not None:
-            return showStatus(settings.status, settings.json, tell)
+            return showStatus(settings.status, settings.json, answer)
         # What only looks is imported where it is asked for: a run starts sooner without.
         if settings.report is not None:
             from .HtmlReport import makePage
 
-            return makePage(settings.report)
+            return makePage(settings.report, settings.reportFile)
         _refuseMisspelt(settings)
         if settings.plan:
             return seePlan(settings)
         return seeDoctor(settings) if settings.doctor else run(settings)
     except TensileParallelError as error:
-        tell("TensileParallel: error: %s" % error, sys.stderr)
+        tell("TensileParallel: error: %s" % escapedLine(str(error)), sys.stderr)
         return error.exitStatus
     except OSError as error:
-        tell("TensileParallel: error: %s" % describeError(error), sys.stderr)
+        tell("TensileParallel: error: %s" % escapedLine(describeError(error)), sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -211,7 +211,7 @@ def seePlan(settings: RunSettings) -> int:
     from .PlanText import planJson, planText
 
     plan = makePlan(settings, System())
-    tell(json.dumps(planJson(plan), indent=1) if settings.json else planText(plan))
+    answer(json.dumps(planJson(plan), indent=1) if settings.json else planText(plan))
     return 0
 
 

@@ -24,7 +24,7 @@ from typing import (
     Tuple,
 )
 
-from .Types import MEASURED, Device
+from .Types import MEASURED, OUTCOME_KINDS, Device
 
 # What the serial estimate rests on, in the words that stand beside it.
 BASIS = "estimated from the units' own times"
@@ -146,6 +146,16 @@ def stepSeconds(step: dict) -> float:
     """Wall time of a step that has ended; 0 for one that has not."""
     started, ended = step.get("started"), step.get("ended")
     return max(0.0, ended - started) if started and ended else 0.0
+
+
+def failedUnits(steps: Iterable[dict], device: Optional[int] = None) -> Dict[str, int]:
+    """How many clients crashed, hung or failed, by kind; of all devices, or of one."""
+    found = {kind: 0 for kind in OUTCOME_KINDS if kind != MEASURED}
+    for step in steps:
+        for unit in step.get("units") or ():
+            if unit.get("kind") in found and device in (None, unit.get("device")):
+                found[unit["kind"]] += 1
+    return found
 
 
 def unitSeconds(unit: dict) -> float:

@@ -305,11 +305,12 @@ def _load(out: str) -> Dict[str, Any]:
         raise InputError("%s cannot be read: %s" % (path, error.strerror or error)) from None
     except ValueError:
         raise InputError("%s is no status of a run: it is damaged" % path) from None
-    schema = status.get("schema") if isinstance(status, dict) else None
-    if schema != SCHEMA:
+    if not isinstance(status, dict) or "schema" not in status:
+        raise InputError("%s is no status of a run: it is damaged" % path)
+    if status["schema"] != SCHEMA:
         raise InputError(
             "%s has schema %r, this version reads %d: use the TensileParallel that wrote it"
-            % (path, schema, SCHEMA)
+            % (path, status["schema"], SCHEMA)
         )
     missing = {"run", "state", "started", "devices", "step", "exitStatus"} - set(status)
     if missing or not isinstance(status["devices"], list):
@@ -363,7 +364,7 @@ def showStatus(out: str, asJson: bool, tell: Callable[[str], None]) -> int:
     else:
         try:
             lines = statusLines(status, time.time())
-        except (LookupError, TypeError, ValueError, AttributeError):
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError):
             raise InputError("%s is damaged" % os.path.join(out, STATUS_FILE)) from None
         for line in lines:
             tell(line)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, Optional
 
-from .Terminal import duration, oneLine
+from .Terminal import duration, many, oneLine
 
 Status = Dict[str, Any]
 
@@ -18,7 +18,7 @@ _STATES = {
     "finished": "finished",
     "failed": "failed",
     "stopped": "stopped; the same command continues",
-    "died": "died without a word; the same command continues",
+    "died": "died, or could not write how it ended (a full disk?); the same command continues",
 }
 
 
@@ -91,7 +91,7 @@ def failureWords(step: Dict[str, Any]) -> str:
     """ "2 units failed, 1 pairs lost"; empty where nothing did."""
     words = []
     if step["units"]["failed"]:
-        words.append("%d units failed" % step["units"]["failed"])
+        words.append("%s failed" % many(step["units"]["failed"], "unit"))
     if step["pairs"]["failed"]:
         words.append("%d pairs could not be measured" % step["pairs"]["failed"])
     return ", ".join(words)
@@ -128,7 +128,7 @@ def deviceLine(device: Dict[str, Any], now: float) -> str:
     if "lastLine" in device and now - device["lastLine"] > 10:
         parts.append("last line %s ago" % duration(now - device["lastLine"]))
     if device.get("units"):
-        parts.append("%d units done" % device["units"])
+        parts.append("%s done" % many(device["units"], "unit"))
     if device.get("failures"):
         parts.append("%d failed" % device["failures"])
     return "device %d: %s" % (device["device"], ", ".join(parts))
@@ -154,12 +154,16 @@ def stallText(status: Status, seconds: float, now: float) -> str:
 
 def statusLines(status: Status, now: float) -> List[str]:
     """--status: the run in a few lines."""
-    ended = status.get("ended")
+    died = status["state"] == "died"
+    ended = status.get("ended") or (died and status.get("updated"))
     seconds = (ended or now) - status["started"]
     head = stateWords(status)
     if status["state"] in ("finished", "failed", "stopped"):
         head += ", exit status %s, after %s" % (status["exitStatus"], duration(seconds))
-    else:
+    elif died and ended:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ended))
+        head += ", last heard of at %s, after %s" % (when, duration(seconds))
+    elif not died:
         head += ", %s so far" % duration(seconds)
     lines = [head + (" (EMULATED)" if status.get("emulated") else "")]
     step = status.get("step")
@@ -171,10 +175,14 @@ def statusLines(status: Status, now: float) -> List[str]:
             pairs["done"],
             pairs["total"],
         )
-        left = leftWords(status) if not ended and status["state"] != "died" else ""
+        left = leftWords(status) if not (ended or died) else ""
         lines.append(", ".join(part for part in (text, left, failureWords(step)) if part))
     if status.get("resumedPairs"):
         lines.append("%d pairs were measured by an earlier run" % status["resumedPairs"])
-    if not ended and status["state"] != "died":
-        lines += [deviceLine(device, now) for device in status["devices"]]
+    if not (ended or died):
+        devices = status["devices"]
+        if status["state"] != "benchmarking" and all(each["state"] == "idle" for each in devices):
+            lines.append("no work for the devices yet")
+        else:
+            lines += [deviceLine(device, now) for device in devices]
     return lines

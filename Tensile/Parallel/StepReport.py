@@ -77,6 +77,7 @@ class StepReport:
             "notes": [],
             "counts": {},
             "resumedPairs": 0,
+            "resumedUnits": 0,
             "emulated": emulated,
             "exit": None,
         }
@@ -113,6 +114,7 @@ class StepReport:
         """
         self._pieces += pieces
         self._data["resumedPairs"] = pairs
+        self._data["resumedUnits"] = len({piece.unit for piece in pieces})
         for tally in tallies:
             self._counts["rejected"] += tally["rejected"]
             self._counts["failed"] += tally["failed"]

@@ -52,6 +52,23 @@ def tell(text: str, stream: Optional[TextIO] = None) -> None:
         silence(stream)
 
 
+def answer(text: str) -> None:
+    """Prints what a command was asked for: where it cannot be written, the command has failed.
+
+    Raises:
+        OSError: the output is a file on a full disk, say. A reader that is gone is none.
+    """
+    try:
+        sys.stdout.write(_encodable(text + "\n", sys.stdout))
+        sys.stdout.flush()
+    except OSError as error:
+        silence(sys.stdout)
+        if error.errno in (errno.EPIPE, errno.EIO):
+            return
+        error.filename = "the output"
+        raise
+
+
 def _encodable(text: str, stream: TextIO) -> str:
     """The text as a terminal can show it: what its encoding lacks becomes an escape."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
@@ -63,13 +80,25 @@ def oneLine(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
+def escapedLine(text: str) -> str:
+    """A text on one line that still tells what was in it: a newline in a path is \\n."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def many(count: int, word: str) -> str:
+    """ "1 unit", "2 units"."""
+    return "%d %s%s" % (count, word, "" if count == 1 else "s")
+
+
 def shortName(text: str, head: int = 24, tail: int = 40) -> str:
     """Both ends of a long name: a kernel's goes on for pages."""
     return text if len(text) <= head + tail + 1 else "%s…%s" % (text[:head], text[-tail:])
 
 
 def duration(seconds: float, tenths: bool = False) -> str:
-    """12 s (with tenths: 12.3 s), 4 min 05 s, 3 h 02 min, 2 d 03 h."""
+    """12 s (with tenths: 12.3 s), 4 min 05 s, 3 h 02 min, 2 d 03 h, over 100 years."""
+    if seconds > 100 * 365 * 86400:
+        return "over 100 years"
     if tenths and seconds < 59.95:
         return "%.1f s" % seconds
     whole = max(0, int(seconds + 0.5))

@@ -8,7 +8,7 @@ import shlex
 from typing import Any, Dict, List
 
 from .RunRecord import stepName
-from .Terminal import duration, oneLine
+from .Terminal import duration, many, oneLine
 
 EMULATED_NOTE = "EMULATED: the times are made up, nothing was measured"
 # Failures that are told one by one; the rest is counted.
@@ -32,6 +32,7 @@ def textSummary(summary: Dict[str, Any]) -> str:
     """
     lines = [EMULATED_NOTE] if summary["emulated"] else []
     lines += _failureLines(summary)
+    lines += clientTroubles(summary)
     lines.append(_timeLine(summary))
     lines += _speedUpLine(summary)
     if summary["steps"]:
@@ -66,13 +67,28 @@ def _failureLines(summary: Dict[str, Any]) -> List[str]:
     return lines
 
 
+def clientTroubles(summary: Dict[str, Any]) -> List[str]:
+    """A line on clients that crashed, hung or failed, whatever became of their pairs."""
+    kinds = summary["failedUnits"]
+    if not any(kinds.values()):
+        return []
+    told = ["%d %s" % (count, kind) for kind, count in kinds.items() if count]
+    text = "clients that went wrong: %s" % ", ".join(told)
+    lost = sum(summary["counts"][kind] for kind in kinds)
+    if summary["state"] == "finished" and not (lost or summary["exitStatus"]):
+        text += "; all their pairs were measured at another try"
+    return [text]
+
+
 def _timeLine(summary: Dict[str, Any]) -> str:
-    seconds = summary["seconds"]
-    return "%s: %d pairs in %d steps on %d devices, %s (benchmarks %s, the rest of Tensile %s)" % (
+    seconds, again = summary["seconds"], summary["counts"]["retimedPairs"]
+    text = "%s: %d pairs%s in %s on %s, %s (benchmarks %s, the rest of Tensile %s)"
+    return text % (
         summary["state"],
         summary["counts"]["measured"],
-        len(summary["steps"]),
-        len(summary["devices"]),
+        " (%d of them timed again on another device)" % again if again else "",
+        many(len(summary["steps"]), "step"),
+        many(len(summary["devices"]), "device"),
         duration(seconds["total"], tenths=True),
         duration(seconds["benchmark"], tenths=True),
         duration(seconds["host"], tenths=True),
@@ -90,12 +106,12 @@ def _speedUpLine(summary: Dict[str, Any]) -> List[str]:
 
 def _deviceLine(device: Dict[str, Any], resumed: bool) -> str:
     # The results hold what earlier runs measured too; the time is this one's.
-    line = "device %d: %d units, %d pairs, busy %s (%.0f %% of the benchmark time)"
+    line = "device %d: %s, %d pairs, busy %s (%.0f %% of the benchmark time)"
     if resumed:
         line = line.replace("pairs,", "pairs in all runs, in this one")
     line %= (
         device["ordinal"],
-        device["units"],
+        many(device["units"], "unit"),
         device["pairs"],
         duration(device["busySeconds"], tenths=True),
         100 * device["busyShare"],

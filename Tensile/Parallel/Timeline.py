@@ -189,6 +189,7 @@ def timeline(record: RunRecord, steps: Sequence[dict]) -> Dict[str, Any]:
         events += _events(record, deviceSpans(record, steps, device.ordinal), *row)
     others = [step for step in steps if step.get("run") != record.run]
     earlier = sum(len(step.get("units") or ()) for step in others)
+    earlier += sum(step.get("resumedUnits") or 0 for step in ownSteps(record, steps))
     return {
         "traceEvents": events,
         "displayTimeUnit": "ms",

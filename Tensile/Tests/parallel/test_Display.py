@@ -217,8 +217,15 @@ def test_onlyRealTerminalsAreDrawnOn(monkeypatch):
         assert not isDrawable(terminal, {"TERM": "dumb"})
         assert not isDrawable(terminal, {})
         assert not isDrawable(io.StringIO(), {"TERM": "xterm"})
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert isinstance(DisplayModule.makeDisplay(quiet=False), LiveDisplay)
         monkeypatch.setitem(sys.modules, "rich.table", None)
         assert not isDrawable(terminal, {"TERM": "xterm"})
+        assert isinstance(DisplayModule.makeDisplay(quiet=False), PlainDisplay)
+        monkeypatch.undo()
+        # Whoever could have the live display is told how, and nobody else.
+        assert os.read(master, 4096).count(b"pip install rich") == 1
     os.close(master)
 
 

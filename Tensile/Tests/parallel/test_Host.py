@@ -227,6 +227,21 @@ def testEveryKindOfOutputReachesTheLog(standIn):
     assert "no newline" in end.tail
 
 
+def testTheFirstErrorIsKeptWithTheLastLines(standIn):
+    """What Tensile ended at may stand long before its last lines, which only follow from it."""
+    code = r"""
+        def main():
+            print("a\nb\nTraceback (most recent call last):\n  the cause")
+            print("\n".join("later %%d" %% number for number in range(%d)))
+            raise SystemExit(1)
+        """
+    end, _ = runCode(standIn, code % 60)
+    assert end.tail[:2] == ("Traceback (most recent call last):", "  the cause")
+    assert end.tail[10:12] == ("...", "later 45") and end.tail[-1] == "later 59"
+    end, _ = runCode(standIn, code % 3)
+    assert end.tail[:2] == ("a", "b") and len(end.tail) == 7
+
+
 def testMarkedLinesReachTheTerminal(standIn, capfdbinary):
     """What is marked for the user is shown while the rest is only logged."""
     path = Path(standIn.tree) / "Tensile" / "Tensile.py"

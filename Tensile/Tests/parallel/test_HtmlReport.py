@@ -24,6 +24,7 @@ from Tensile.Parallel.Picture import Row, draw
 from Tensile.Parallel.Report import writeReports
 from Tensile.Parallel.ReportData import readRun
 from Tensile.Parallel.Results import makeHeader
+from Tensile.Parallel.Run import main
 from Tensile.Parallel.Timeline import UNIT, Span
 from Tensile.Parallel.Winners import readWinners
 
@@ -129,6 +130,13 @@ def testAFinishedRun(tmp_path):
         assert words in read.text, words
     assert "still running" not in read.text and "EMULATED" not in read.text
     assert len(text) < 60000
+
+
+def testClientsThatRecoveredAreOnThePage(tmp_path):
+    """A crash that cost no pair stands under what went wrong all the same."""
+    counts = dict(STEP["counts"], crashed=0)
+    read, _ = pageOf(writeRun(tmp_path / "out", [dict(STEP, failures=[], counts=counts)]))
+    assert "What went wrong clients that went wrong: 1 crashed; all their pairs" in read.text
 
 
 def testARunThatGoesOnSaysSo(tmp_path):
@@ -347,6 +355,23 @@ def testTheCommand(finished):
     path.unlink()
     after = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.is_file()}
     assert after == before
+
+
+def testThePageElsewhere(tmp_path, capsys):
+    """Where OUT cannot be written the page goes to a FILE.html; the error names no file that a
+    person has not named, and leaves none."""
+    folder = writeRun(tmp_path / "out")
+    file = tmp_path / "page.html"
+    assert main(["--report", str(folder), str(file)]) == 0
+    checkPage(file.read_text("utf-8"))
+    assert not (folder / "report.html").exists()
+    (folder / "report.html").mkdir()
+    before = sorted(os.listdir(folder))
+    capsys.readouterr()
+    assert main(["--report", str(folder)]) == 1
+    said = capsys.readouterr().err
+    assert "/out/report.html cannot be written: Is a directory; --report OUT FILE.html" in said
+    assert sorted(os.listdir(folder)) == before
 
 
 def testTheCommandsMistakes(tmp_path):

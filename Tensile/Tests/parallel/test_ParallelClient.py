@@ -509,6 +509,7 @@ def test_splitRowsEqualSerial(longRows, runScript, tmp_path):
     second = stepReport(longRows)
     assert second["splitProblems"] == report["splitProblems"]
     assert (second["resumedPairs"], second["retimedPairs"], second["units"]) == (pairs, 0, [])
+    assert second["resumedUnits"] == sum(not unit["baseline"] for unit in report["units"])
 
 
 def _retimed(report) -> int:

@@ -30,9 +30,10 @@ from Tensile.Parallel.Errors import InputError
 from Tensile.Parallel.ExpectedIni import describeType, expectedIni, hostDefaults
 from Tensile.Parallel.ForkedSolutions import customKernelCount, forkedSolutions
 from Tensile.Parallel.Host import findHost
+from Tensile.Parallel.Journal import Journal, readJournal
 from Tensile.Parallel.ParseArguments import parseRunArguments
 from Tensile.Parallel.Plan import EXAMPLE_DEVICES, makePlan
-from Tensile.Parallel.PlanText import planJson, planText
+from Tensile.Parallel.PlanText import assumptions, planJson, planText
 from Tensile.Parallel.Platform import System
 from Tensile.Parallel.Schedule import Rectangle, Schedule
 from Tensile.Parallel.SolutionNames import readSolutions
@@ -385,6 +386,7 @@ def test_anEarlierRunMakesItExact(finishedRun):
         assert step.exact and step.solutions == solutions
         assert step.measuredPairs == step.pairs and step.serialSeconds == 0.0
         assert step.taught > 0 and not step.first
+    assert plan.warnings[-1] == "all pairs are measured already: a run would measure nothing"
     text = planText(plan)
     assert "<=" not in text and "none" in text and "as 1" not in text
     assert plan.hostSeconds is not None and "the last run in" in text
@@ -401,6 +403,32 @@ def test_freshMeasuresItAgainAtThePaceOfThen(finishedRun):
     here = planOf(QUICK, finishedRun, "--fresh", "--devices", "0,1", "--tensile-root", TREE)
     assert [step.taught for step in here.steps] == [0, 0, 0]
     assert [step.exact for step in here.steps] == [True] * 3
+
+
+def test_unitsThatRanAtAKillAreTold(finishedRun, tmp_path):
+    """What their clients had finished is kept by a run; the plan does not know it, and says so."""
+    out = tmp_path / "out"
+    shutil.copytree(finishedRun, out, symlinks=True)
+    path = next(out.glob("outputs/Cijk_Alik_*_00/*/journal.msgpack"))
+    records = readJournal(path)
+    extra = {
+        record["begunUnit"]["unit"]["number"]
+        for record in records
+        if "begunUnit" in record
+        and (record["begunUnit"]["unit"]["retiming"] or record["begunUnit"]["unit"]["baseline"])
+    }
+    path.unlink()
+    with Journal(path) as journal:
+        for record in records:
+            if "unit" not in record or record["unit"] in extra:
+                journal.append(record)
+    plan = planOf(QUICK, out, "--emulate", 2, "--tensile-root", TREE)
+    begun = sum("begunUnit" in record for record in records)
+    assert [step.unendedUnits for step in plan.steps] == [begun - len(extra), 0, 0] != [0, 0, 0]
+    assert plan.steps[0].measuredPairs == 0
+    assert "ran when an earlier run in" in " ".join(assumptions(plan))
+    fresh = planOf(QUICK, out, "--emulate", 2, "--tensile-root", TREE, "--fresh")
+    assert fresh.steps[0].unendedUnits == 0
 
 
 def test_whatAnInterruptedRunHasNotMeasuredIsLeft(finishedRun, tmp_path):
@@ -507,6 +535,9 @@ def test_giantSizes(tmp_path, sizes, option, says):
     assert says in " ".join(plan.warnings) and bool(says) == bool(plan.warnings)
     (step,) = plan.steps
     assert step.isSplit == bool(says and not option)
+    if not option and len(sizes) == 1:
+        alone = " ".join(planOf(write(tmp_path / "c.yaml", sizes), "--emulate", 4).warnings)
+        assert "has one solution: there is nothing to split" in alone and "short" not in alone
     if option:
         assert step.parallelSeconds >= step.serialSeconds
     elif says:
@@ -586,8 +617,6 @@ def test_devicesThatAreNotThere(tmp_path):
         ({"Device": 2}, "Device is overruled"),
         ({"twice": True}, "have the same problem type"),
         ({"JoinParameters": [1]}, "step 1: Tensile no longer supports JoinParameters: a run"),
-        ({"ProblemSizes": 5}, "step 1: its sizes cannot be told"),
-        ({"ForkParameters": 7}, "step 1: the number of its solutions is not known"),
         ({"GroupForkParameters": [[1]]}, "step 1: Tensile reads no GroupForkParameters"),
         ({"Conv": True}, "step 1: its time is not known"),
         ({"LibraryClient": None}, "LibraryClient runs one more step"),
@@ -605,8 +634,6 @@ def test_warnings(tmp_path, change, says):
             config["BenchmarkProblems"] *= 2
         elif key == "Conv":
             kind["OperationType"] = "ConvolutionForward"
-        elif key == "ProblemSizes":
-            group["BenchmarkFinalParameters"][0][key] = value
         elif key in ("PinClocks", "Device"):
             config["GlobalParameters"][key] = value
         elif key in ("LibraryClient", "BenchmarkProblems"):
@@ -650,6 +677,8 @@ def test_oneLineForWhatCannotBePlanned(tmp_path, runScript):
         with pytest.raises(InputError) as error:
             planOf(tmp_path / name)
         assert "\n" not in str(error.value) and name in str(error.value)
+    with pytest.raises(InputError, match="there is a word too many: 'extra'"):
+        planOf(QUICK, "out", "extra")
     with pytest.raises(InputError, match="not a Tensile tree"):
         planOf(QUICK, "--tensile-root", tmp_path)
     done = runScript("TensileParallel", "--plan", tmp_path / "tab.yaml", "out", cwd=tmp_path)
@@ -673,7 +702,70 @@ def test_oddShapesAreNoTraceback(tmp_path, text, emulated):
     """What a config should not be is planned as far as it goes."""
     (tmp_path / "odd.yaml").write_text(text)
     options = ["--emulate", "2"] if emulated else []
-    planText(planOf(tmp_path / "odd.yaml", *options))
+    try:
+        planText(planOf(tmp_path / "odd.yaml", *options))
+    except InputError as error:
+        assert "\n" not in str(error)
+
+
+SIZES = {"BenchmarkFinalParameters": [{"ProblemSizes": [{"Exact": [8, 8, 1, 8]}]}]}
+
+
+@pytest.mark.parametrize(
+    "entry, says",
+    [
+        ([3, 4], "the problem type is the value 3, not a mapping"),
+        ([], "the entry is an empty list"),
+        ({"a": 1}, "the entry is a mapping, not a list"),
+        ([GEMM, 5], "the group is the value 5"),
+        ([GEMM, {"BenchmarkFinalParameters": {}}], "FinalParameters is a mapping, not a list"),
+        ([GEMM, {"BenchmarkFinalParameters": [{}]}], "has no ProblemSizes"),
+        ([GEMM, {"BenchmarkFinalParameters": [{"ProblemSizes": 5}]}], "ProblemSizes is the value"),
+        ([GEMM, {**SIZES, "ForkParameters": {"DepthU": [8]}}], "ForkParameters is a mapping"),
+        ([GEMM, {**SIZES, "ForkParameters": "x" * 99}], "ForkParameters is the value 'xxx"),
+        ([GEMM, {**SIZES, "ForkParameters": [{"DepthU": 16}]}], "DepthU in ForkParameters is the"),
+        (
+            [GEMM, {"BenchmarkFinalParameters": [{"ProblemSizes": [{"Exact": [64.5, 1, 1, 1]}]}]}],
+            "64.5 in an Exact of ProblemSizes is no whole number",
+        ),
+    ],
+)
+def test_otherShapesInPlainWords(tmp_path, entry, says):
+    """What Tensile would end at is named with its place: alone it is refused, beside steps that
+    can be planned it is a note; neither speaks Python."""
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"BenchmarkProblems": [entry]}))
+    with pytest.raises(InputError, match="c.yaml: entry 1 of BenchmarkProblems, group 00: ") as odd:
+        planOf(tmp_path / "c.yaml")
+    assert says in str(odd.value) and len(str(odd.value)) < 200 + len(str(tmp_path))
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"BenchmarkProblems": [[GEMM, SIZES], entry]}))
+    (note,) = [each for each in planOf(tmp_path / "c.yaml").warnings if each.startswith("step 2: ")]
+    assert says in note and note.endswith(": a run would end there")
+
+
+def test_aNoteNamesFewSteps(tmp_path):
+    """Hundreds of steps of which the same is true are counted."""
+    config = {"BenchmarkProblems": [[GEMM, SIZES, *[5] * 300]]}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    notes = planOf(tmp_path / "c.yaml").warnings
+    assert [each[:47] for each in notes if "the group" in each] == [
+        "steps 2, 3, 4, 5, 6, 7, 8, 9 and 292 more: the "
+    ]
+
+
+@pytest.mark.parametrize(
+    "parameters, says",
+    [
+        ({"NumBenchmarks": "abc"}, "c.yaml: NumBenchmarks is 'abc', not a whole number"),
+        ({"NumBenchmarks": -5}, "c.yaml: NumBenchmarks is -5, which is too small"),
+        ({"SleepPercent": float("nan")}, "c.yaml: SleepPercent is nan, not a whole number"),
+    ],
+)
+def test_parametersThatAreNoNumbers(tmp_path, parameters, says):
+    """Named as the user wrote them, with the file."""
+    with pytest.raises(InputError, match=says):
+        planOf(write(tmp_path / "c.yaml", parameters=parameters))
+    with pytest.raises(InputError, match="--global-parameters: NumWarmups is 'x', not a whole"):
+        planOf(write(tmp_path / "c.yaml"), "--global-parameters", "NumWarmups=x")
 
 
 @pytest.mark.parametrize(
@@ -684,6 +776,7 @@ def test_oddShapesAreNoTraceback(tmp_path, text, emulated):
         ("c.yaml out --json", "--plan"),
         ("--doctor --json", "--plan"),
         ("--plan=yes c.yaml", "--plan"),
+        ("--plan c.yaml --emulate 100000", "from 1 to 99999"),
     ],
 )
 def test_optionsThatMakeNoSense(line, says):
@@ -819,7 +912,9 @@ def test_plansOfRealConfigs(withHost):
         try:
             plan = planOf(Path(REAL_CONFIGS) / name, *host)
         except InputError as error:
-            assert "\n" not in str(error) and not content["steps"], name
+            assert "\n" not in str(error) and all(
+                "error" in each for each in content["steps"]
+            ), name
             refused += 1
             continue
         for line in planText(plan).split("\n"):

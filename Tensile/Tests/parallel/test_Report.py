@@ -151,6 +151,7 @@ def testClosingWordsBeginWithWhatFailed():
     lines = textSummary(executionSummary(makeRecord(), [STEP])).splitlines()
     assert lines[0] == "1 pairs crashed"
     assert lines[1].split() == "crashed on device 1: problem 2, S: m".split()
+    assert lines[2] == "clients that went wrong: 1 crashed"
     assert lines[-2] == "output: /out/merged_output"
     assert lines[-1] == "TensileParallel --report /out makes a page of it"
     many = dict(STEP, failures=[failure] * 9)
@@ -158,6 +159,27 @@ def testClosingWordsBeginWithWhatFailed():
     assert sum("64x64" in line for line in lines) == LISTED_FAILURES
     assert "  and 4 more: failures in execution_summary.json" in lines
     assert max(map(len, lines)) < 170 and "died of it" in lines[1]
+
+
+def testClientsThatRecoveredAreTold():
+    """A crash whose pairs went well at another try is not silent; it claims no more than is so."""
+    fine = dict(STEP, failures=[], counts=dict(STEP["counts"], crashed=0), retimedPairs=3)
+    summary = executionSummary(makeRecord(), [dict(fine, run="before"), fine])
+    assert summary["failedUnits"] == {"failed": 0, "crashed": 1, "hung": 0}
+    assert [device["failedUnits"] for device in summary["devices"]] == [0, 1]
+    lines = textSummary(summary).splitlines()
+    assert lines[0] == (
+        "clients that went wrong: 1 crashed; all their pairs were measured at another try"
+    )
+    assert lines[1].startswith("finished: 6 pairs (3 of them timed again on another device) in 2 ")
+    for steps, changes in (
+        ([STEP], {}),
+        ([fine], {"exitStatus": 1}),
+        ([fine], {"state": "failed"}),
+    ):
+        text = textSummary(executionSummary(makeRecord(**changes), steps))
+        assert "wrong: 1 crashed\n" in text and "(3 of" in text or steps == [STEP]
+    assert "went wrong" not in textSummary(executionSummary(makeRecord(), [dict(fine, units=[])]))
 
 
 def testSpeedUpSaysWhatItRestsOn():
@@ -203,6 +225,7 @@ def testSlowestUnitsComeFirst():
 def testDurations():
     """No 60.0 s, no 60 min."""
     texts = [duration(s, tenths=True) for s in (0.04, 59.94, 59.96, 245, 3599.6, 10920)]
+    assert duration(1e30) == "over 100 years"
     assert texts == ["0.0 s", "59.9 s", "1 min 00 s", "4 min 05 s", "1 h 00 min", "3 h 02 min"]
 
 

@@ -36,7 +36,7 @@ ORDER = """
     HostRun Doctor Toolchain HostArchitecture HostClock Host
     Report Timeline TextSummary RunRecord
     Status Display StatusText
-    DeviceConfigs ConfigSteps ParseArguments CommandLine DeviceList
+    DeviceConfigs ConfigShape ConfigSteps ParseArguments CommandLine DeviceList
     Remaining Contest Baseline Schedule Cost WarmUp
     Outcomes BestSolution LibraryUpdate
     ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput UnitLogs
@@ -465,21 +465,26 @@ def test_versionsOfAnInstalledPackageAndItsHost(environment, tmp_path):
 @ownCheckout
 @needsSetuptools
 def test_missingModulesAreOneLine(packages, tmp_path):
-    """On a Python without joblib, msgpack and PyYAML a command says so in one line, status 2."""
+    """On a Python without joblib, msgpack and PyYAML a command says so in one line, status 2;
+    --version answers, and says it as well."""
     _install(packages[0], tmp_path / "site")
     code = "import sys; sys.path.append(%r); import TensileParallelCommands as commands\n"
     code += "sys.exit(commands.runTensileParallel())"
     scripts = [["-c", code % str(tmp_path / "site")]]
     scripts += [[str(ROOT / "Tensile" / "bin" / name)] for name in SCRIPTS[:2]]
     for script in scripts:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", *script, "--version"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        assert done.returncode == 2
-        assert re.fullmatch(r"TensileParallel: error: .* has no joblib, .*\n", done.stdout)
+        for option, status, says in (
+            ("--help", 2, r"TensileParallel: error: .* has no joblib, .*\n"),
+            ("--version", 0, r"TensileParallel \d.*\nnothing can be run: .* has no joblib, .*\n"),
+        ):
+            done = subprocess.run(
+                [sys.executable, "-I", "-S", *script, option],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            assert done.returncode == status
+            assert re.fullmatch(says, done.stdout), done.stdout
 
 
 @ownCheckout

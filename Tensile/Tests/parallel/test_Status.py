@@ -203,6 +203,12 @@ def test_theLockTellsWhetherARunLives(run):
         assert readStatus(str(run.folder))["state"] == BENCHMARKING
         assert readStatus(str(run.folder))["state"] == BENCHMARKING
     assert readStatus(str(run.folder))["state"] == "died"
+    # Its clock has stopped with it: 42 s, whenever it is looked at.
+    run.tell(updated=1042.0)
+    for now in (1050.0, 9e9):
+        head = statusLines(readStatus(str(run.folder)), now)[0]
+        assert head.startswith("died, or could not write how it ended (a full disk?); the same com")
+        assert ", last heard of at 1970-01-01 " in head and ", after 42 s" in head
     with open(run.folder / "outputs" / ".lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -230,7 +236,27 @@ def test_noRunIsOneLine(tmp_path, capsys):
         assert main(["--status", str(tmp_path / name)]) == 2
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 1 and lines[0].startswith("TensileParallel: error: "), name
-        assert name in lines[0]
+        assert name in lines[0] and "None" not in lines[0]
+    for option in ("--status", "--report"):
+        assert main([option, str(tmp_path / "two\nlines")]) == 2
+        assert "/two\\nlines" in capsys.readouterr().err.splitlines()[0]
+
+
+@pytest.mark.unit
+def test_anAnswerThatCannotBeWrittenIsAFailure(run):
+    """On a full disk --status has not answered; a reader that is gone has what it wanted."""
+    run.status.end(FINISHED, 0)
+    command = [sys.executable, str(ROOT / "Tensile" / "bin" / "TensileParallel")]
+    command += ["--status", str(run.folder)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "error: the output: No space left" in done.stderr
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.unit
@@ -266,6 +292,14 @@ def test_wordsForPeople(run):
     line = progressLine(status, 1020.0)
     assert "step 1 of 2: 50 % (30 of 60 pairs)" in line
     assert "about 10 s left in this step, about 1 min 00 s in all" in line
+    assert "1 unit failed" in progressLine(run.tell(units={"done": 2, "failed": 1}), 1020.0)
+    run.status.setState(KERNELS)
+    idle = [{"device": number, "state": "idle", "units": 0} for number in range(4)]
+    assert statusLines({**run.onDisk(), "devices": idle}, 1e3)[2:] == [
+        "no work for the devices yet"
+    ]
+    busy = [*idle[1:], {"device": 0, "state": "starting", "units": 1}]
+    assert len(statusLines({**run.onDisk(), "devices": busy}, 1e3)[2:]) == 4
     run.status.end(STOPPED, 130)
     assert "continues" in statusLines(run.onDisk(), 1e9)[0]
     expected = {0: "0 s", 59.6: "1 min 00 s", 3599: "59 min 59 s", 7260: "2 h 01 min"}

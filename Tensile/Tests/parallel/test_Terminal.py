@@ -121,7 +121,7 @@ def test_filesThatMayNotGrow(step, room):
         ours = [line for line in full.stderr.splitlines() if line.startswith("TensileP")]
         assert len(ours) == 1, full.stderr  # joblib may warn as well
         assert ours[0].startswith("TensileParallelClient: error: ") and "too large" in ours[0]
-        assert "the same command goes on" in ours[0]
+        assert "give the same command again" in ours[0]
     assert os.path.exists(results.parent)
     done = subprocess.run(command, timeout=120, stdout=subprocess.DEVNULL)
     assert done.returncode == 0

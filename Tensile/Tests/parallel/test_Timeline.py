@@ -164,8 +164,9 @@ def testEarlierRunsAreNotMixedUp():
     """A step that an earlier run has finished is on no track of this one; how much is told."""
     earlier = dict(STEP, run="before", started=10.0, ended=20.0)
     record = makeRecord()
-    trace = timeline(record, [earlier, stepOf(unitOf())])
-    assert trace["otherData"]["unitsOfEarlierRunsNotShown"] == "2"
+    resumed = stepOf(unitOf(), resumedUnits=7)
+    trace = timeline(record, [earlier, resumed])
+    assert trace["otherData"]["unitsOfEarlierRunsNotShown"] == "9"
     tracks = checkTrace(trace)
     assert len([each for each in tracks["device 0 gfx90a"] if each["cat"] == UNIT]) == 1
     summary = executionSummary(record, [earlier, stepOf(unitOf())])
