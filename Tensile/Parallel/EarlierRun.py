@@ -71,6 +71,14 @@ class EarlierStep:
             if os.path.exists(os.path.join(self.outputs, piece.path))
         ]
 
+    @property
+    def unendedUnits(self) -> int:
+        """How many units ran when it ended: a run keeps what their clients had finished."""
+        ended = {record["unit"] for record in self.records if "unit" in record}
+        begun = [record["begunUnit"]["unit"] for record in self.records if "begunUnit" in record]
+        own = {unit["number"] for unit in begun if not (unit["retiming"] or unit.get("baseline"))}
+        return len(own - ended)
+
     def teach(self, cost: Cost) -> int:
         """Has the model learn from the units that were measured; returns how many those were."""
         begun = [record["begunUnit"]["unit"] for record in self.records if "begunUnit" in record]

@@ -116,7 +116,8 @@ def _head(data: RunData) -> str:
         text = "The run goes on: this page shows it as it was at %s. Units that run are not in it."
         lines.append(paragraph(text % _clock(data.made), "banner"))
     if record.state == INTERRUPTED:
-        text = "The run ended without a summary, so it was killed or the machine went down. "
+        text = "The run ended without a summary: it was killed, the machine went down, or its disk "
+        text += "was full. "
         text += "What was measured is kept."
         lines.append(paragraph(text, "banner bad"))
     lines.append(_tiles(summary, data))

@@ -845,5 +845,5 @@ def _megahertz(text: str) -> int:
 def _positive(text: str) -> int:
     number = int(text) if text.isdecimal() and len(text) < 6 else 0
     if number < 1:
-        raise argparse.ArgumentTypeError("give a whole number, 1 or more")
+        raise argparse.ArgumentTypeError("give a whole number, from 1 to 99999")
     return number

@@ -99,6 +99,9 @@ def makePlan(settings: RunSettings, system: System) -> Plan:
             no tree.
     """
     settings = _withSizesFile(settings)
+    if len(settings.configs) > (2 if settings.alternateFormat else 1):
+        text = "there is a word too many: %r (--plan CONFIG [SIZES] [OUT])"
+        raise InputError(text % settings.out)
     refuseMissing(replace(settings, out=settings.out or "-"))
     config, unreadable = readUsersConfig(settings)
     if unreadable:
@@ -290,7 +293,9 @@ def _aboutGiant(planned: StepPlan) -> str:
 
 
 def _aboutGain(plan: Plan) -> List[str]:
-    """Whether several devices are worth it."""
+    """Whether several devices are worth it, or anything is left to do."""
+    if plan.steps and all(each.pairs and each.measuredPairs == each.pairs for each in plan.steps):
+        return ["all pairs are measured already: a run would measure nothing"]
     serial, parallel = plan.total(serial=True)[0], plan.total(serial=False)[0]
     if len(plan.devices.devices) < 2 or not 0 < serial < parallel:
         return []

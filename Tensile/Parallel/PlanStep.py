@@ -61,6 +61,8 @@ class StepPlan:
         whole: why it goes whole to one device; empty where it does not.
         rowsWhole: why the solutions of a problem stay together; empty where they need not.
         measuredPairs: how many an earlier run has measured, which are not measured again.
+        unendedUnits: how many units ran when an earlier run ended; their pairs are not counted as
+            measured, though a run keeps what their clients had finished.
         taught: units of an earlier run that its times are from; 0 for the model alone.
         serialSeconds: of one client that does all that is left; None where it cannot be told.
         parallelSeconds: of all devices together; None likewise.
@@ -81,6 +83,7 @@ class StepPlan:
     whole: str = ""
     rowsWhole: str = ""
     measuredPairs: int = 0
+    unendedUnits: int = 0
     taught: int = 0
     serialSeconds: Optional[float] = None
     parallelSeconds: Optional[float] = None
@@ -165,8 +168,9 @@ class StepPlanner:
             return replace(
                 planned, whole=whole, taught=taught, serialSeconds=serial, parallelSeconds=parallel
             )
-        free = [area]
+        free, unended = [area], 0
         if earlier is not None and earlier.sameWork and not self._settings.fresh:
+            unended = earlier.unendedUnits
             for done in earlier.measured():
                 free = [left for rest in free for left in subtract(rest, done)]
         measured = area.pairs - sum(rest.pairs for rest in free)
@@ -177,6 +181,7 @@ class StepPlanner:
             planned,
             rowsWhole=rowsWhole,
             measuredPairs=measured,
+            unendedUnits=unended,
             taught=taught,
             serialSeconds=_serialSeconds(cost, free),
             giant=ini.describeProblem(giant) if share >= GIANT_SHARE else "",

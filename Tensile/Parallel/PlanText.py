@@ -21,7 +21,7 @@ from .Devices import describeDevice
 from .Plan import Plan
 from .PlanStep import STEP_SECONDS, FirstUnit, StepPlan
 from .Schedule import MODEL_ERROR
-from .Terminal import duration
+from .Terminal import duration, many
 
 SCHEMA = 1
 WIDTH = 80
@@ -124,6 +124,13 @@ def assumptions(plan: Plan) -> List[str]:
             "measured: by earlier runs in %s, and not again, if Tensile, its options, client and "
             "architecture are the same." % plan.settings.out
         )
+    unended = sum(each.unendedUnits for each in plan.steps)
+    if unended:
+        text = (
+            "%s ran when an earlier run in %s was ended: what their clients had finished is kept "
+        )
+        text += "by a run, but not known here and counted as left."
+        texts.append(text % (many(unended, "unit"), plan.settings.out))
     if plan.settings.emulate:
         texts.append("Emulated devices make their times up; the model's are those of real ones.")
     if plan.host is None:
@@ -297,6 +304,7 @@ def _stepJson(number: int, planned: StepPlan) -> Dict[str, Any]:
         "solutionsFrom": planned.solutionsRemark or None,
         "pairs": planned.pairs,
         "measuredPairs": planned.measuredPairs,
+        "unendedUnits": planned.unendedUnits,
         "whole": planned.whole or None,
         "rowsWhole": planned.rowsWhole or None,
         "learnedFromUnits": planned.taught,

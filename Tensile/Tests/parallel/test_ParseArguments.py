@@ -8,6 +8,7 @@ import re
 import pytest
 from conftest import HOST
 from hypothesis import given
+from hypothesis import settings as hypothesisSettings
 from hypothesis import strategies as st
 
 from Tensile.Parallel.ClientConfig import CLIENT_OPTIONS
@@ -272,6 +273,7 @@ def hostLines(draw):
     return [word for part in named[:cut] + positionals + named[cut:] for word in part]
 
 
+@hypothesisSettings(deadline=None)
 @given(hostLines())
 def testAgreesWithArgparseOnTheHostsOptions(line):
     """Positional arguments are those that the host's own parser finds."""
@@ -282,6 +284,7 @@ def testAgreesWithArgparseOnTheHostsOptions(line):
     assert list(ours.hostArguments) == line
 
 
+@hypothesisSettings(deadline=None)
 @given(hostLines(), st.integers(0, 20))
 def testOursAnywhereChangesNothingForTheHost(line, place):
     """Our options may stand anywhere but between an option and its value."""

@@ -30,9 +30,10 @@ from Tensile.Parallel.Errors import InputError
 from Tensile.Parallel.ExpectedIni import describeType, expectedIni, hostDefaults
 from Tensile.Parallel.ForkedSolutions import customKernelCount, forkedSolutions
 from Tensile.Parallel.Host import findHost
+from Tensile.Parallel.Journal import Journal, readJournal
 from Tensile.Parallel.ParseArguments import parseRunArguments
 from Tensile.Parallel.Plan import EXAMPLE_DEVICES, makePlan
-from Tensile.Parallel.PlanText import planJson, planText
+from Tensile.Parallel.PlanText import assumptions, planJson, planText
 from Tensile.Parallel.Platform import System
 from Tensile.Parallel.Schedule import Rectangle, Schedule
 from Tensile.Parallel.SolutionNames import readSolutions
@@ -385,6 +386,7 @@ def test_anEarlierRunMakesItExact(finishedRun):
         assert step.exact and step.solutions == solutions
         assert step.measuredPairs == step.pairs and step.serialSeconds == 0.0
         assert step.taught > 0 and not step.first
+    assert plan.warnings[-1] == "all pairs are measured already: a run would measure nothing"
     text = planText(plan)
     assert "<=" not in text and "none" in text and "as 1" not in text
     assert plan.hostSeconds is not None and "the last run in" in text
@@ -401,6 +403,32 @@ def test_freshMeasuresItAgainAtThePaceOfThen(finishedRun):
     here = planOf(QUICK, finishedRun, "--fresh", "--devices", "0,1", "--tensile-root", TREE)
     assert [step.taught for step in here.steps] == [0, 0, 0]
     assert [step.exact for step in here.steps] == [True] * 3
+
+
+def test_unitsThatRanAtAKillAreTold(finishedRun, tmp_path):
+    """What their clients had finished is kept by a run; the plan does not know it, and says so."""
+    out = tmp_path / "out"
+    shutil.copytree(finishedRun, out, symlinks=True)
+    path = next(out.glob("outputs/Cijk_Alik_*_00/*/journal.msgpack"))
+    records = readJournal(path)
+    extra = {
+        record["begunUnit"]["unit"]["number"]
+        for record in records
+        if "begunUnit" in record
+        and (record["begunUnit"]["unit"]["retiming"] or record["begunUnit"]["unit"]["baseline"])
+    }
+    path.unlink()
+    with Journal(path) as journal:
+        for record in records:
+            if "unit" not in record or record["unit"] in extra:
+                journal.append(record)
+    plan = planOf(QUICK, out, "--emulate", 2, "--tensile-root", TREE)
+    begun = sum("begunUnit" in record for record in records)
+    assert [step.unendedUnits for step in plan.steps] == [begun - len(extra), 0, 0] != [0, 0, 0]
+    assert plan.steps[0].measuredPairs == 0
+    assert "ran when an earlier run in" in " ".join(assumptions(plan))
+    fresh = planOf(QUICK, out, "--emulate", 2, "--tensile-root", TREE, "--fresh")
+    assert fresh.steps[0].unendedUnits == 0
 
 
 def test_whatAnInterruptedRunHasNotMeasuredIsLeft(finishedRun, tmp_path):
@@ -649,6 +677,8 @@ def test_oneLineForWhatCannotBePlanned(tmp_path, runScript):
         with pytest.raises(InputError) as error:
             planOf(tmp_path / name)
         assert "\n" not in str(error.value) and name in str(error.value)
+    with pytest.raises(InputError, match="there is a word too many: 'extra'"):
+        planOf(QUICK, "out", "extra")
     with pytest.raises(InputError, match="not a Tensile tree"):
         planOf(QUICK, "--tensile-root", tmp_path)
     done = runScript("TensileParallel", "--plan", tmp_path / "tab.yaml", "out", cwd=tmp_path)
@@ -746,6 +776,7 @@ def test_parametersThatAreNoNumbers(tmp_path, parameters, says):
         ("c.yaml out --json", "--plan"),
         ("--doctor --json", "--plan"),
         ("--plan=yes c.yaml", "--plan"),
+        ("--plan c.yaml --emulate 100000", "from 1 to 99999"),
     ],
 )
 def test_optionsThatMakeNoSense(line, says):
