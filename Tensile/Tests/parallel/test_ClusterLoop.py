@@ -179,7 +179,7 @@ TOGETHER = [
     ("c o --node-name n", "--node-name goes with --join"),
     ("c o --leave-after 1 --slurm 2", "--leave-after goes with --join"),
     ("c o --emulate 2 --scheduler tcp://h:1", "its nodes' own: give --emulate to each --join"),
-    ("c o --slurm 0", "give a whole number, 1 or more"),
+    ("c o --slurm 0", "give a whole number, from 1 to 99999"),
 ]
 
 

@@ -74,8 +74,9 @@ def test_aRunOnSlurmJobs(tmp_path):
     asked for as Dask's configuration says; at the end they are cancelled and nothing is left."""
     site = Site(tmp_path)
     said, _ = site.start("--slurm", "2").communicate(timeout=120)
-    assert "2 of 2 Slurm job(s) have joined" in said, said
-    assert re.search(r"on emulated devices 0 of \S+-0; 1 of \S+-1\n", said), said
+    # It begins with the first; on a busy machine the other may come too late for any work.
+    assert re.search(r"[12] of 2 Slurm job\(s\) have joined", said), said
+    assert re.search(r"on emulated devices 0 of \S+-[01]", said), said
     assert site.slurm.cancelled() == ["100", "101"]
     site.marked.assertNothingIsLeft()
     onSlurm = site.output()
