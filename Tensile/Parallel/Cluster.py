@@ -18,13 +18,15 @@ import pickle
 import threading
 import time
 import uuid
+import warnings
 from concurrent.futures import Future, wait
 from importlib.util import find_spec
-from typing import Any, Callable, Coroutine, Dict, List, Optional, Sequence
+from typing import Any, Callable, Coroutine, Dict, List, Optional, Sequence, Set
 
 from . import NodeSide
 from .Errors import InputError, RunError, WorkerLost
 from .Fleet import Member, keyOf
+from .Place import Place, hostAndPort
 from .Types import Device
 
 log = logging.getLogger("TensileParallel")
@@ -79,11 +81,11 @@ class Cluster:
             address: the scheduler's, "tcp://host:8786" or "tls://…"; empty where a file tells.
             schedulerFile: a file that the scheduler has written.
         """
-        self._address = address
-        self._file = schedulerFile
+        self._place = Place(address, schedulerFile)
         self._client: Any = None
         self._connected: Dict[str, Connected] = {}
-        self._strangers: set = set()
+        self._strangers: Set[str] = set()
+        self._asked: Set[str] = set()  # who they are
         self._nodeLocks: Dict[str, asyncio.Lock] = {}
         self._slow: Dict[str, "asyncio.Future[None]"] = {}
         self._polling = False
@@ -96,7 +98,7 @@ class Cluster:
     @property
     def where(self) -> str:
         """The scheduler, for messages."""
-        return self._address or self._file
+        return str(self._place)
 
     def _runLoop(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -114,6 +116,8 @@ class Cluster:
             InputError: `distributed` is not installed, or no scheduler answers.
         """
         requireDistributed()
+        if self._place.address:
+            hostAndPort(self._place.address)
         self._thread.start()
         try:
             self.spawn(self._connect(seconds or CONNECT_SECONDS)).result()
@@ -174,19 +178,46 @@ class Cluster:
                 # It may have been just about to restart. (Dask wants a certificate by TypeError.)
                 mayRestart = isinstance(error, (OSError, asyncio.TimeoutError))
                 if time.monotonic() > deadline or not mayRestart:
-                    raise InputError(
-                        "no scheduler answers at %s (%s): start one with `dask scheduler`, or "
-                        "name the right place" % (self.where, _oneLine(error))
-                    ) from None
+                    raise InputError(self._noScheduler(error)) from None
             await asyncio.sleep(0.5)
         self._tasks.append(asyncio.ensure_future(self._watch()))
 
+    def _noScheduler(self, error: BaseException) -> str:
+        if self._place.address.startswith("tls://") and isinstance(error, TypeError):
+            return (
+                "no certificate is configured for %s: tell Dask of yours "
+                "(distributed.comm.tls; docs/cluster.md, Who gets in)" % self.where
+            )
+        why = str(error).strip() and _oneLine(error) or "it does not speak as one"
+        return (
+            "no scheduler answers at %s (%s): start one with `dask scheduler`, or name the "
+            "right place" % (self.where, why)
+        )
+
     async def _newClient(self, seconds: float) -> None:
+        """Connects, whatever listens there, within the time.
+
+        Raises:
+            OSError, asyncio.TimeoutError: nobody answers as a scheduler does.
+        """
+        address = self._place.current()
+        if not address:
+            raise FileNotFoundError("there is no such file that a scheduler has written")
+        opening = asyncio.ensure_future(self._openClient(address, seconds))
+        done, _ = await asyncio.wait({opening}, timeout=seconds)
+        if not done:
+            opening.add_done_callback(_look)
+            opening.cancel()
+            raise asyncio.TimeoutError()
+        self._client = opening.result()
+
+    async def _openClient(self, address: str, seconds: float) -> Any:
         from distributed import Client
 
-        place = {"scheduler_file": self._file} if self._file else {"address": self._address}
-        self._client = await Client(
-            **place,
+        # Dask leaves one behind where it could not connect; it is said in one line of ours.
+        warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
+        return await Client(
+            address=address,
             asynchronous=True,
             set_as_default=False,
             timeout=seconds,
@@ -242,19 +273,30 @@ class Cluster:
         for address in set(self._connected) - addresses:
             self._lose(address)
         self._strangers &= addresses
-        new = sorted(addresses - set(self._connected) - self._strangers)
+        new = sorted(addresses - set(self._connected) - self._strangers - self._asked)
         if not new:
             return
-        asked = time.time()
-        found = await self._client.run(NodeSide.facts, workers=new, on_error="return")
-        between = (asked + time.time()) / 2
-        for address in new:
+        tasks = {asyncio.ensure_future(self._meet(address)) for address in new}
+        # One that does not answer, because it is gone or slow, holds up no other.
+        await asyncio.wait(tasks, timeout=SLOW_SECONDS)
+
+    async def _meet(self, address: str) -> None:
+        """Learns who a worker is."""
+        self._asked.add(address)
+        try:
+            asked = time.time()
+            found = await self._client.run(NodeSide.facts, workers=[address], on_error="return")
             facts = found.get(address)
-            if not isinstance(facts, dict):
+            if isinstance(facts, dict):
+                between = (asked + time.time()) / 2
+                self._connected[address] = Connected(_memberOf(address, facts, between))
+            elif not isinstance(facts, OSError):
                 log.debug("%s is no worker of ours: %r", address, facts)
                 self._strangers.add(address)
-                continue
-            self._connected[address] = Connected(_memberOf(address, facts, between))
+        except Exception as error:  # it is asked again as long as the scheduler knows it
+            log.debug("%s did not answer: %r", address, error)
+        finally:
+            self._asked.discard(address)
 
     async def find(self, device: Device) -> Connected:
         """The worker of a device; waits for one that is away.
@@ -438,6 +480,7 @@ def _memberOf(address: str, facts: Dict[str, Any], between: float) -> Member:
         hash=facts["hash"],
         versions={name: facts[name] for name in names},
         leaving=facts["leaving"],
+        busy=facts.get("busy", False),
         clockAhead=ahead if abs(ahead) > CLOCK_NOISE_SECONDS else 0.0,
     )
 

@@ -38,6 +38,7 @@ class Member:
         hash: of its modules there.
         versions: of driver, ROCm, kernel and Python there; for the record.
         leaving: whether it takes no more units.
+        busy: whether another run had it when we came.
         clockAhead: of its clock before ours, in seconds.
     """
 
@@ -50,6 +51,7 @@ class Member:
     hash: str
     versions: Mapping[str, str]
     leaving: bool = False
+    busy: bool = False
     clockAhead: float = 0.0
 
     @property
@@ -163,9 +165,12 @@ def refuseStrangers(members: Sequence[Member], version: str, ownHash: str) -> No
     for member in members:
         joins[member.node].add(member.join)
         if member.hash != ownHash:
+            other = "another TensileParallel (%s)" % member.version
+            if member.version == version:
+                other = "other files of TensileParallel %s" % version
             raise InputError(
-                "node %s has another TensileParallel (%s) than this machine (%s): install the "
-                "same on both" % (member.node, member.version, version)
+                "node %s has %s than this machine: install the same on both and start its join "
+                "anew, or end that join" % (member.node, other)
             )
     for node, names in sorted(joins.items()):
         if len(names) > 1:

@@ -22,8 +22,7 @@ import subprocess
 import sys
 import time
 import uuid
-from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from .Cluster import requireDistributed
 from .DeviceList import ALL_DEVICES, selectDevices
@@ -35,6 +34,7 @@ from .NodeFiles import NodeCache, cacheFolder, privateFolder
 from .NodeSide import FAREWELL_SECONDS, NODE_VARIABLE, NodeIdentity, leave
 from .ParallelClient import emulatedCommand
 from .ParseArguments import RunSettings
+from .Place import Place, hostAndPort
 from .Platform import System
 from .QuietMachine import surroundings
 from .Terminal import tell
@@ -47,6 +47,8 @@ RESTART_SECONDS = (0.2, 1.0, 2.0, 5.0)
 # A child that was up for so long starts anew without waiting.
 STEADY_SECONDS = 30.0
 _CONNECT_SECONDS = 2.0
+# A join that has not come about after so long says that it is still at it.
+QUIET_SECONDS = 15.0
 # Exit status of a child that has waited for the scheduler for as long as it was to.
 _NO_SCHEDULER = 75
 _PR_SET_PDEATHSIG = 1
@@ -59,27 +61,6 @@ sys.path[:] = spec["path"]
 from Tensile.Parallel.Join import runDevice
 sys.exit(runDevice(spec))
 """
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the scheduler is: its address, or a file that it has written."""
-
-    address: str
-    file: str
-
-    def __str__(self) -> str:
-        return self.address or self.file
-
-    def current(self) -> str:
-        """The address; empty as long as there is no file."""
-        if not self.file:
-            return self.address
-        try:
-            with open(self.file, encoding="utf-8") as stream:
-                return str(json.load(stream)["address"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return ""
 
 
 def join(settings: RunSettings) -> int:
@@ -96,7 +77,7 @@ def join(settings: RunSettings) -> int:
     if not place.address and not place.file:
         raise InputError("--join: name the scheduler, as tcp://host:8786, or --scheduler-file")
     if place.address:
-        _hostAndPort(place.address)
+        hostAndPort(place.address)
     useAbsolutePaths()
     node = settings.nodeName or socket.gethostname()
     devices, system = _devices(settings), System()
@@ -282,23 +263,9 @@ def _waitForScheduler(place: Place, spec: Dict[str, Any]) -> bool:
         time.sleep(0.5)
 
 
-def _hostAndPort(address: str) -> Tuple[str, int]:
-    """Of "tcp://host:8786".
-
-    Raises:
-        InputError: it is no such address.
-    """
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if not (colon and host and port.isdecimal()):
-        raise InputError(
-            "the scheduler's address %r is none: write it as tcp://host:8786" % address
-        )
-    return host.strip("[]"), int(port)
-
-
 def _listens(address: str) -> bool:
     try:
-        with socket.create_connection(_hostAndPort(address), _CONNECT_SECONDS):
+        with socket.create_connection(hostAndPort(address), _CONNECT_SECONDS):
             return True
     except (OSError, InputError):
         return False
@@ -311,7 +278,7 @@ def _ownAddress(place: Place) -> str:
     """
     from distributed.utils import get_ip
 
-    return get_ip(_hostAndPort(place.current())[0])
+    return get_ip(hostAndPort(place.current())[0])
 
 
 async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
@@ -345,7 +312,10 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     leaving = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaving.set)
     try:
-        await nanny
+        joining = asyncio.ensure_future(_begin(nanny))
+        if not (await asyncio.wait({joining}, timeout=QUIET_SECONDS))[0]:
+            tell("TensileParallel: device %d: still joining %s" % (spec["ordinal"], place))
+        await joining
     except Exception as error:
         text = "TensileParallel: device %d has not joined: %s"
         tell(text % (spec["ordinal"], causeOf(error)), sys.stderr)
@@ -367,6 +337,10 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
             tell("TensileParallel: device %d: %r" % (spec["ordinal"], error), sys.stderr)
     await nanny.close(timeout=5)
     return 0
+
+
+async def _begin(nanny: Any) -> None:
+    await nanny
 
 
 def causeOf(error: BaseException) -> str:

@@ -45,7 +45,7 @@ TICK_SECONDS = 0.5
 # spread over all devices.
 GATHER_SECONDS = 1.0
 # With many devices, reading how far they are takes time: the pause is so often longer than it.
-LOOK_PAUSE = 100.0
+LOOK_PAUSE = 200.0
 # Characters of a name or a line in a message; the report and the unit's log have all of it.
 LONGEST_TEXT = 110
 STARTS_PER_WORKER = 4

@@ -186,6 +186,7 @@ def facts() -> Dict[str, Any]:
         "device": node.identity.device,
         "client": node.identity.client,
         "leaving": node.leaving,
+        "busy": bool(node.holder),
         "now": time.time(),
         "version": __version__,
         "hash": node.hash,

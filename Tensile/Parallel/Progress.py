@@ -32,7 +32,7 @@ VERSION = 1
 TELL_SECONDS = 1.0
 # With many devices, reckoning what remains takes time: so often longer than it is the pause, and it
 # is no longer than so many seconds. Meanwhile the time just passes.
-RECKON_PAUSE = 200.0
+RECKON_PAUSE = 400.0
 LONGEST_PAUSE = 10.0
 # A worker that is not ready after so long waits for its device's lock.
 LOCK_SECONDS = 10.0

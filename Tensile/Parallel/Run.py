@@ -324,6 +324,8 @@ def _selectOnCluster(
     settings: RunSettings, wanted: Any, cluster: "StepCluster", places: Places
 ) -> Tuple[DeviceScan, Selection]:
     selection = cluster.choose(wanted, settings.strict)
+    if settings.noWait:
+        cluster.refuseBusy()
     devices = tuple(cluster.number(places.outputs))
     return DeviceScan(devices, "the nodes"), replace(selection, devices=devices)
 

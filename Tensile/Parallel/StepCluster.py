@@ -14,6 +14,7 @@ from .Cluster import SCHEDULER_ABSENCE_SECONDS, Cluster
 from .DeviceList import ALL_DEVICES, DeviceSelection, Selection
 from .Errors import InputError, RunError
 from .Fleet import Member, Register, choose, fits, keyOf, refuseStrangers, registerPath
+from .Locks import DeviceInUse
 from .NodeFiles import SentFile, stepFiles
 from .NodeWorker import NodeWorker
 from .Step import Step
@@ -86,12 +87,27 @@ class StepCluster:
         self._wanted = wanted
         self._chosen, selection = choose(members, wanted, strict)
         if not self._chosen:
+            advice = "choose others (DeviceList, --devices)"
+            if not members:
+                advice = "have a node join with `TensileParallel --join %s`" % self._cluster.where
             raise InputError(
-                "no device can be used through %s (%s): have a node join with "
-                "`TensileParallel --join %s`"
-                % (self._cluster.where, selection.reason, self._cluster.where)
+                "no device can be used through %s (%s): %s"
+                % (self._cluster.where, selection.reason, advice)
             )
         return selection
+
+    def refuseBusy(self) -> None:
+        """For --no-wait: whether another run of this cluster has one of the devices.
+
+        Raises:
+            DeviceInUse: it has.
+        """
+        busy = ["%d of %s" % (m.device.ordinal, m.node) for m in self._chosen if m.busy]
+        if busy:
+            raise DeviceInUse(
+                "device(s) %s: in use by another run of this cluster: wait for it to end, or "
+                "choose other devices" % ", ".join(busy)
+            )
 
     def number(self, outputs: str) -> List[Device]:
         """The chosen devices with their numbers in an outputs folder."""

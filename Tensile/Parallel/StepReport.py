@@ -266,11 +266,11 @@ class StepReport:
         self._data["notes"].append(text)
 
     def keepCurrent(self) -> None:
-        """Writes step.json after a unit, but for that takes at most a fiftieth of the time.
+        """Writes step.json after a unit, but for that takes at most a hundredth of the time.
 
         It holds every unit, so with 10,000 of them each writing takes a fifth of a second.
         """
-        if time.monotonic() - self._writtenAt >= 50 * self._writeSeconds:
+        if time.monotonic() - self._writtenAt >= 100 * self._writeSeconds:
             self.write("running")
 
     def write(self, state: str) -> Dict[str, Any]:

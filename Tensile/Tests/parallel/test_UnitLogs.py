@@ -73,7 +73,7 @@ def testAStepGoesOnFromPackedLogs(recorded, runScript):
 
 @pytest.mark.unit
 def testAStepOfManyUnitsIsNotRewrittenAllTheTime(monkeypatch):
-    """step.json holds all units: writing it after each takes a fiftieth of the time at most."""
+    """step.json holds all units: writing it after each takes a hundredth of the time at most."""
     now, written = [1000.0], []
     report = StepReport.__new__(StepReport)
     report._writtenAt, report._writeSeconds = 0.0, 0.0
@@ -88,4 +88,4 @@ def testAStepOfManyUnitsIsNotRewrittenAllTheTime(monkeypatch):
     for _ in range(1000):
         report.keepCurrent()
         now[0] += 0.1
-    assert 7 < len(written) < 13 and set(written) == {"running"}
+    assert 3 < len(written) < 8 and set(written) == {"running"}
