@@ -32,6 +32,8 @@ from .Types import Device
 log = logging.getLogger("TensileParallel")
 
 WATCH_SECONDS = 1.0
+# More devices than these are asked for news less often, so that it costs no more.
+POLLED_DEVICES = 32
 # A node that takes longer to answer is asked by itself, so that it holds up no other.
 SLOW_SECONDS = 3.0
 # How long the scheduler may take to answer at the start, in seconds.
@@ -399,7 +401,8 @@ class Cluster:
         """All are asked by one message; those of a node that keeps it waiting, by their own."""
         more = False
         while True:
-            await asyncio.sleep(0.05 if more else WATCH_SECONDS)
+            pause = WATCH_SECONDS * max(1.0, len(self._followed()) / POLLED_DEVICES)
+            await asyncio.sleep(0.05 if more else pause)
             for node in [node for node, task in self._slow.items() if task.done()]:
                 del self._slow[node]
             asked = [each for each in self._followed() if each.member.node not in self._slow]

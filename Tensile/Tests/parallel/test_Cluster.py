@@ -243,7 +243,7 @@ def test_theFrontEndIsKilledAndThenANode(cluster):
     goes on from the journal. It may choose other devices of each node; one that none has is said.
     Then all processes of a node are killed at once: the others do its work, and it is named."""
     step, expected = cluster.step("front")
-    record = cluster.record("front", pairSeconds=0.1)
+    record = cluster.record("front", pairSeconds=0.2)
     process = cluster.begin(step)
     waitFor(lambda: sum(len(cluster.events(record, node)) for node in "ab") > 80)
     process.kill()
@@ -251,7 +251,8 @@ def test_theFrontEndIsKilledAndThenANode(cluster):
     waitFor(lambda: not cluster.clients())
     record = cluster.record("node", pairSeconds=0.1)
     process = cluster.begin(step, "--no-wait", "--devices", "0,7")
-    waitFor(lambda: len(cluster.events(record, "b")) > 2)
+    waitFor(lambda: len(cluster.events(record, "b")) > 2 or process.poll() is not None)
+    assert process.poll() is None, finish(process)
     for pid in _ofNode(cluster, "b"):
         killHard(pid)
     cluster.nodes.pop("b").wait()

@@ -90,7 +90,9 @@ def test_nodesOfTwoArchitecturesAreRefused():
 def test_otherProgramsAreRefused():
     """Both sides must be the same program, and a name must mean one machine."""
     refuseStrangers(PAIR, "1", "h")
-    with pytest.raises(InputError, match="node b has another TensileParallel"):
+    with pytest.raises(InputError, match="node b has other files of TensileParallel 1 than"):
         refuseStrangers([*PAIR, member("b", 3, hash="x")], "1", "h")
+    with pytest.raises(InputError, match=r"node b has another TensileParallel \(1\) than"):
+        refuseStrangers([*PAIR, member("b", 3, hash="x")], "2", "h")
     with pytest.raises(InputError, match="two joins call themselves a: .*--node-name"):
         refuseStrangers([*PAIR, member("a", 3, join="other")], "1", "h")
