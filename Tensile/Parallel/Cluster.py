@@ -21,7 +21,17 @@ import uuid
 import warnings
 from concurrent.futures import Future, wait
 from importlib.util import find_spec
-from typing import Any, Callable, Coroutine, Dict, List, Optional, Sequence, Set
+from typing import (
+    Any,
+    Callable,
+    Coroutine,
+    Dict,
+    List,
+    Optional,
+    Protocol,
+    Sequence,
+    Set,
+)
 
 from . import NodeSide
 from .Errors import InputError, RunError, WorkerLost
@@ -61,16 +71,14 @@ class Connected:
         return self.member.address
 
 
-class Follower:
+class Follower(Protocol):
     """Who asks a worker for news once a second (NodeWorker.NodeWorker)."""
 
     def question(self) -> NodeSide.Question:
         """What to ask."""
-        raise NotImplementedError
 
     def answered(self, answer: NodeSide.Answer) -> None:
         """Takes the answer."""
-        raise NotImplementedError
 
 
 class Cluster:
@@ -208,7 +216,7 @@ class Cluster:
         opening = asyncio.ensure_future(self._openClient(address, seconds))
         done, _ = await asyncio.wait({opening}, timeout=seconds)
         if not done:
-            opening.add_done_callback(_look)
+            opening.add_done_callback(_retrieve)
             opening.cancel()
             raise asyncio.TimeoutError()
         self._client = opening.result()
@@ -383,7 +391,9 @@ class Cluster:
                 raise error
             return task.result()
         finally:
-            task.add_done_callback(_look)  # whatever becomes of it, nobody waits for it any more
+            task.add_done_callback(
+                _retrieve
+            )  # whatever becomes of it, nobody waits for it any more
             task.cancel()
             gone.cancel()
 
@@ -439,7 +449,7 @@ class Cluster:
         return more
 
 
-def _look(task: "asyncio.Future[Any]") -> None:
+def _retrieve(task: "asyncio.Future[Any]") -> None:
     if not task.cancelled():
         task.exception()
 

@@ -13,8 +13,6 @@ child by the kernel's hand, its worker because Dask watches the child, the clien
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import json
 import os
 import signal
 import socket
@@ -32,6 +30,7 @@ from .Errors import InputError
 from .Locks import LOCK_DIR_VARIABLE, useAbsolutePaths
 from .NodeFiles import NodeCache, cacheFolder, privateFolder
 from .NodeSide import FAREWELL_SECONDS, NODE_VARIABLE, NodeIdentity, leave
+from .OwnProcess import endWithParent, ownProcess
 from .ParallelClient import emulatedCommand
 from .ParseArguments import RunSettings
 from .Place import Place, hostAndPort
@@ -51,16 +50,6 @@ _CONNECT_SECONDS = 2.0
 QUIET_SECONDS = 15.0
 # Exit status of a child that has waited for the scheduler for as long as it was to.
 _NO_SCHEDULER = 75
-_PR_SET_PDEATHSIG = 1
-
-# What a child runs: our modules are found as this process found them.
-BOOT = """
-import json, sys
-spec = json.loads(sys.argv[1])
-sys.path[:] = spec["path"]
-from Tensile.Parallel.Join import runDevice
-sys.exit(runDevice(spec))
-"""
 
 
 def join(settings: RunSettings) -> int:
@@ -160,8 +149,6 @@ class _Child:
         self.waitedInVain = False
         self._environment = environment
         self._spec = {
-            "path": sys.path,
-            "parent": os.getpid(),
             "address": place.address,
             "file": place.file,
             "node": identity.node,
@@ -187,7 +174,7 @@ class _Child:
             return
         self._begun = now
         self._process = subprocess.Popen(
-            [sys.executable, "-c", BOOT, json.dumps(self._spec)],
+            ownProcess(__name__, "runDevice", self._spec),
             stdin=subprocess.DEVNULL,
             env=self._environment,
             start_new_session=True,
@@ -232,8 +219,7 @@ def _serve(children: Sequence[_Child]) -> int:
 
 def runDevice(spec: Dict[str, Any]) -> int:
     """A child's whole life: one Nanny, until it ends or is told to leave."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != spec["parent"]:
+    if not endWithParent(spec, signal.SIGKILL):
         return 1
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

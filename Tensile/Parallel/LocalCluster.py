@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import json
 import os
 import signal
 import socket
@@ -27,20 +26,14 @@ from .Files import replaceJson
 from .Host import ourRoot
 from .Join import causeOf
 from .NodeFiles import cacheFolder, privateFolder
+from .OwnProcess import endWithParent, ownProcess
 from .ParseArguments import RunSettings
+from .Place import Place
 from .Terminal import tell
 
 SCHEDULER_SECONDS = 60.0
 TERM_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
-
-_BOOT = """
-import json, sys
-spec = json.loads(sys.argv[1])
-sys.path[:] = spec["path"]
-from Tensile.Parallel.LocalCluster import runScheduler
-sys.exit(runScheduler(spec))
-"""
 
 
 @dataclass(frozen=True)
@@ -72,8 +65,8 @@ def ownScheduler(option: str, options: Mapping[str, Any]) -> Iterator[OwnSchedul
     file = os.path.join(folder, "scheduler-%s-%d.json" % (socket.gethostname(), os.getpid()))
     with contextlib.suppress(FileNotFoundError):
         os.unlink(file)
-    spec = {"path": sys.path, "parent": os.getpid(), "file": file, "options": dict(options)}
-    child = _start([sys.executable, "-c", _BOOT, json.dumps(spec)])
+    spec = {"file": file, "options": dict(options)}
+    child = _start(ownProcess(__name__, "runScheduler", spec))
     try:
         yield OwnScheduler(file, _awaitFile(file, child, option))
     finally:
@@ -141,12 +134,12 @@ def _start(command: Sequence[str]) -> "subprocess.Popen[bytes]":
 
 def _awaitFile(file: str, scheduler: "subprocess.Popen[bytes]", option: str) -> str:
     deadline = time.monotonic() + SCHEDULER_SECONDS
-    while not os.path.exists(file):
+    place = Place("", file)
+    while not place.current():
         if scheduler.poll() is not None or time.monotonic() > deadline:
             raise RunError("the scheduler of %s did not come up: see above" % option)
         time.sleep(0.05)
-    with open(file, encoding="utf-8") as stream:
-        return str(json.load(stream)["address"])
+    return place.current()
 
 
 def _end(children: "Sequence[subprocess.Popen[bytes]]") -> None:
@@ -163,8 +156,7 @@ def _end(children: "Sequence[subprocess.Popen[bytes]]") -> None:
 
 def runScheduler(spec: Dict[str, Any]) -> int:
     """The scheduler's process."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != spec["parent"]:
+    if not endWithParent(spec, signal.SIGTERM):
         return 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # "error" would tell of every connection that was open when this ends.

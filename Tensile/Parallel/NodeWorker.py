@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any, Dict, List, Optional, Sequence
 
 from . import NodeSide
-from .Cluster import Cluster, Connected, Follower
+from .Cluster import Cluster, Connected
 from .Errors import RunError, WorkerLost
 from .Mirror import Mirror
 from .NodeFiles import SentFile
@@ -36,7 +36,7 @@ log = logging.getLogger("TensileParallel")
 RELEASE_SECONDS = 12.0
 
 
-class NodeWorker(Follower):
+class NodeWorker:
     """One device of another machine."""
 
     def __init__(
