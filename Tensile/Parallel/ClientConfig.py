@@ -15,7 +15,6 @@ What the real client makes of both was read in its sources (`Source/client/main.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -155,17 +154,19 @@ class ClientOptions(NamedTuple):
         return default
 
 
-@dataclass(frozen=True)
 class ClientConfig:
-    """The content of one INI, or of several that were merged.
+    """The content of one INI, or of several that were merged. It does not change.
 
     Attributes:
         entries: (key, value) as they stand in the file.
         path: where it was read; empty for one that was not read from a file.
     """
 
-    entries: Tuple[Entry, ...]
-    path: str = ""
+    # No dataclass: the emulated client reads this, and `dataclasses` is a third of its imports.
+
+    def __init__(self, entries: Tuple[Entry, ...], path: str = "") -> None:
+        self.entries = entries
+        self.path = path
 
     @cached_property
     def _values(self) -> Dict[str, List[str]]:

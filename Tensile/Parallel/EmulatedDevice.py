@@ -55,9 +55,9 @@ def lockFolder(environment: Mapping[str, str]) -> str:
     if folder:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         return folder
-    import tempfile  # a slow import, and this a fast start
-
-    folder = os.path.join(tempfile.gettempdir(), "tensile-emulated-%d" % os.getuid())
+    # Not by `tempfile`, a slow import: a benchmark starts this program thousands of times.
+    temporary = environment.get("TMPDIR") or "/tmp"
+    folder = os.path.join(temporary, "tensile-emulated-%d" % os.getuid())
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:

@@ -78,9 +78,17 @@ def _optionError(error: InputError) -> ClientDeath:
 class EmulatedClient:
     """One run of the client."""
 
-    def __init__(self, argv: Sequence[str], environment=os.environ) -> None:
+    def __init__(self, argv: Sequence[str], environment=os.environ, age: float = 0.0) -> None:
+        """Prepares.
+
+        Args:
+            argv: the options.
+            environment: its masks, and where its settings are.
+            age: how long the program has run already, in seconds.
+        """
         self.argv = argv
         self.environment = environment
+        self.begun = time.monotonic() - age
         self.record = Record(None, -1)
         self.lock = -1
         self.cold = False
@@ -171,7 +179,7 @@ class EmulatedClient:
         self.factor = self.settings.perDevice("deviceFactors", self.device)
         self.slowness = self.settings.perDevice("deviceSlowness", self.device)
         self.faults = [f for f in self.settings.faults if f.meansDevice(self.device)]
-        time.sleep(self.settings.startSeconds)
+        time.sleep(max(0.0, self.begun + self.settings.startSeconds - time.monotonic()))
 
     def _markBusy(self) -> None:
         """Detect a second client on this device; it is reported, and the run goes on."""
@@ -583,6 +591,13 @@ def _openUpdate(path: str):
         return None
 
 
+def _age() -> float:
+    """How long this process has run, in seconds: its own start is part of a client's."""
+    with open("/proc/self/stat", "rb") as file:
+        begun = int(file.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - begun
+
+
 def _die(number: int) -> None:
     """End this process by a signal, as the real client does, but without a core file."""
     import resource
@@ -602,7 +617,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """
     # As a C++ program: nobody reading stdout any more ends it.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    client = EmulatedClient(sys.argv[1:] if argv is None else argv)
+    client = EmulatedClient(argv) if argv is not None else EmulatedClient(sys.argv[1:], age=_age())
     try:
         status = client.run()
     except ClientDeath as death:

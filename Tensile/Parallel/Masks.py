@@ -19,8 +19,7 @@ This module imports nothing and touches nothing: the emulated client uses it as 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 ROCR = "ROCR_VISIBLE_DEVICES"
 HIP = "HIP_VISIBLE_DEVICES"
@@ -42,8 +41,7 @@ _PLAIN_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _C_NUMBER = re.compile(r"[+-]?(0X[0-9A-F]{1,16}|0[0-7]{0,22}|[1-9][0-9]{0,18})", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Mask:
+class Mask(NamedTuple):
     """The variable that HIP goes by, and its text."""
 
     variable: str
@@ -53,8 +51,7 @@ class Mask:
         return "%s=%s" % (self.variable, self.text)
 
 
-@dataclass(frozen=True)
-class MaskResult:
+class MaskResult(NamedTuple):
     """What a mask leaves of a list of devices.
 
     Attributes:

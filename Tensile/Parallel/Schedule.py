@@ -55,8 +55,9 @@ SHARE = 0.7
 FIRST_SHARE = 0.1
 # The model may be off by this factor on a machine that it has not seen.
 MODEL_ERROR = 10.0
-# A problem is split where one device would need longer for it than all have left, by this factor.
-SPLIT_ABOVE = 1.1
+# A problem is split where one device would need longer for it than all have left, by this part of
+# a start and a pair: that is what each further device may cost.
+SPLIT_GAIN = 0.25
 # …and only where it takes longer than this many starts of a client.
 SPLIT_STARTS = 4.0
 # The re-timings of a split problem may cost this share of it.
@@ -645,7 +646,8 @@ class Schedule:
             target = max(SHARE * level, min(level, fixed / START_SHARE))
         else:
             target = FIRST_SHARE * level
-        long = row > max(SPLIT_ABOVE * level, SPLIT_STARTS * fixed)
+        worth = level + SPLIT_GAIN * (fixed + heaviest[index][0])
+        long = row > max(worth, SPLIT_STARTS * fixed)
         if long and whole.solutionCount > 1 and not self._keepWhole:
             chosen = self._split(whole, seed, level)
         else:

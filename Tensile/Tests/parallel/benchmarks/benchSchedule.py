@@ -109,7 +109,7 @@ class Setup:
         self.settings.write_text(
             json.dumps(
                 {
-                    "startSeconds": START_SECONDS - 0.05,  # its Python takes the rest
+                    "startSeconds": START_SECONDS,
                     "pairSeconds": self.pairs,
                     "deviceSlowness": load.slowness,
                     "deviceFactors": load.factors,
