@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import uuid
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from .Cluster import requireDistributed
 from .DeviceList import ALL_DEVICES, selectDevices
@@ -29,7 +29,7 @@ from .EmulatedDevice import DEVICES_VARIABLE
 from .Errors import InputError
 from .Locks import LOCK_DIR_VARIABLE, useAbsolutePaths
 from .NodeFiles import NodeCache, cacheFolder, privateFolder
-from .NodeSide import FAREWELL_SECONDS, NODE_VARIABLE, NodeIdentity, leave
+from .NodeSide import FAREWELL_SECONDS, NODE_VARIABLE, NodeIdentity, facts, leave
 from .OwnProcess import endWithParent, ownProcess
 from .ParallelClient import emulatedCommand
 from .ParseArguments import RunSettings
@@ -270,7 +270,6 @@ def _ownAddress(place: Place) -> str:
 async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     import dask
     from distributed import Nanny
-    from distributed.core import rpc
 
     dask.config.set(
         {
@@ -311,14 +310,8 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     left = asyncio.ensure_future(leaving.wait())
     await asyncio.wait({ended, left}, return_when=asyncio.FIRST_COMPLETED)
     if left.done() and nanny.worker_address:
-        from distributed.protocol.pickle import dumps
-
         try:
-            async with rpc(nanny.worker_address, connection_args=nanny.connection_args) as worker:
-                await asyncio.wait_for(
-                    worker.run(function=dumps(leave), args=dumps(()), kwargs=dumps({})),
-                    FAREWELL_SECONDS + 2,
-                )
+            await asyncio.wait_for(_call(nanny, leave), FAREWELL_SECONDS + 2)
         except Exception as error:  # it is dying anyway
             tell("TensileParallel: device %d: %r" % (spec["ordinal"], error), sys.stderr)
     await nanny.close(timeout=5)
@@ -326,7 +319,24 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
 
 
 async def _begin(nanny: Any) -> None:
+    """Starts the worker, which reads our modules and makes its folders: then it is ready.
+
+    Raises:
+        RunError: it cannot; a folder is not this user's alone, perhaps.
+    """
     await nanny
+    await _call(nanny, facts)
+
+
+async def _call(nanny: Any, function: Callable[[], Any]) -> None:
+    """Has the worker call a function of NodeSide."""
+    from distributed.core import clean_exception, rpc
+    from distributed.protocol.pickle import dumps
+
+    async with rpc(nanny.worker_address, connection_args=nanny.connection_args) as worker:
+        answer = await worker.run(function=dumps(function), args=dumps(()), kwargs=dumps({}))
+    if answer["status"] == "error":
+        raise clean_exception(**answer)[1]
 
 
 def causeOf(error: BaseException) -> str:

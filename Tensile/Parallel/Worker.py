@@ -27,9 +27,7 @@ import time
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Callable, Dict, FrozenSet, Iterator, Mapping, Optional
-
-from joblib.externals.loky import ProcessPoolExecutor
+from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, Iterator, Mapping, Optional
 
 from .Devices import MASK_VARIABLES, pinMismatch, pinnedEnvironment
 from .Errors import RunError, TensileParallelError, describeError
@@ -40,6 +38,9 @@ from .QuietMachine import Surroundings
 from .Terminal import tell
 from .Types import ClientExit, Device, Job, UnitResult, WarmUp
 from .WarmUp import isCold, removeWarmUp, warmUpOf, writeWarmUp
+
+if TYPE_CHECKING:
+    from joblib.externals.loky import ProcessPoolExecutor
 
 # How often a worker looks at its client, in seconds: short beside a client's start…
 POLL_SECONDS = 0.02
@@ -78,7 +79,7 @@ class DeviceWorker:
         self.starts = 0
         self._lockFolder = lockFolder
         self._wait = wait
-        self._executor: Optional[ProcessPoolExecutor] = None
+        self._executor: "Optional[ProcessPoolExecutor]" = None
 
     def start(self) -> "Future[WorkerFacts]":
         """Starts the process and has it take the device's lock.
@@ -86,6 +87,9 @@ class DeviceWorker:
         Returns:
             A future that fails where the worker cannot be used, with the reason.
         """
+        # Here, as the nodes of a cluster and its front end have no use for it.
+        from joblib.externals.loky import ProcessPoolExecutor
+
         pinned = self._environment()
         changes = {k: v for k, v in pinned.items() if os.environ.get(k) != v}
         # A replacement waits in any case: a client of its predecessor may still be dying.
