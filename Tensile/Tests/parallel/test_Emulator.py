@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from Tensile.Parallel.ClientConfig import readClientConfig, writeClientConfig
+from Tensile.Parallel.EmulatedOutput import LogFile
+from Tensile.Parallel.Emulator import EmulatedClient, _age
 
 pytestmark = pytest.mark.unit
 
@@ -664,6 +666,25 @@ def test_wallTimes(runner):
     begin = time.monotonic()
     runner.run("--config-file", path, environment=environment)
     assert time.monotonic() - begin >= 24 * 0.02
+
+
+def test_startIncludesPython(runner, monkeypatch):
+    """startSeconds counts from the process's start: what that took already is not waited again."""
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    path = str(runner.prepare(LITE, num_problems="1"))
+    environment = {**os.environ, **runner.settings(startSeconds=1000.0)}
+    for age in (0.0, 600.0, 2000.0):
+        client = EmulatedClient(["--config-file", path], environment, age)
+        client.stdout = LogFile(-1, 0, False, False)
+        assert client.run() == 0
+    assert slept[0] == pytest.approx(1000.0, abs=10) and slept[1] == pytest.approx(400.0, abs=10)
+    assert slept[2] == 0.0
+    before = _age()
+    begun = time.monotonic()
+    while time.monotonic() - begun < 0.05:
+        pass
+    assert 0 < before < _age() < 86400
 
 
 def test_deviceFactorsChangeWhatIsMeasured(runner):

@@ -808,6 +808,17 @@ def test_partsAreNotSmallerThanAStart():
     assert all(unit.pairs * 0.01 >= 0.5 for unit in units[:-1])
 
 
+@pytest.mark.parametrize("longest, split", [(4.2, True), (4.05, False)])
+def test_rowIsSplitForWhatItGains(longest, split):
+    """One long row: split where the others would end earlier by more than what a part costs.
+
+    Four devices have 40 s each; a row of ten pairs takes 2 s or 0.9 s longer than that.
+    """
+    cost = FakeCost([longest] + [1.18] * 10, startSeconds=0.1)
+    unit = makeSchedule(11, 10, 4, cost).next(0)
+    assert unit.firstProblem == 0 and (unit.solutionCount < 10) == split
+
+
 def test_waitsForWhatStillRuns():
     """A device that others will soon join takes less than one whose neighbours are long busy."""
 

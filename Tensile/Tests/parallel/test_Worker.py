@@ -30,7 +30,12 @@ from Tensile.Parallel.Schedule import Rectangle, subtract
 from Tensile.Parallel.Step import makeJob as makeStepJob
 from Tensile.Parallel.Step import makeStep
 from Tensile.Parallel.Types import CRASHED, FAILED, HUNG, MEASURED, Device, Job, Unit
-from Tensile.Parallel.Worker import STOP_SUFFIX, DeviceWorker, _birthMismatch
+from Tensile.Parallel.Worker import (
+    STOP_SUFFIX,
+    DeviceWorker,
+    _birthMismatch,
+    _endOf,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -578,6 +583,19 @@ def test_earlierFilesAreNotThisUnits(makeWorker, makeJob):
     result = worker.submit(job).result(LIMIT)
     assert result.outcome.kind == FAILED and result.tail == ""
     assert not os.path.exists(job.file(".csv"))
+
+
+@pytest.mark.parametrize("byDescriptor", [True, False])
+def test_endIsNoticed(monkeypatch, byDescriptor):
+    """A client's end is seen, and its status kept, with descriptors of processes and without."""
+    if not byDescriptor:
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+    command = ["sh", "-c", "read line; exit 7"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as client, _endOf(client) as hasEnded:
+        assert not hasEnded(0.01)
+        client.stdin.close()
+        assert hasEnded(LIMIT)
+        assert client.returncode == 7
 
 
 def test_startIsTimed(makeWorker, makeJob):
