@@ -93,12 +93,14 @@ class Remaining:
             if unit is not None:
                 schedule.succeeded(device)
                 left = {other: at - now for at, other in ends}
-                contenders.update(self._decide(schedule, unit, left))
+                contenders.update(self._decide(schedule, unit, device, left))
 
     def _decide(
-        self, schedule: Schedule, unit: Unit, left: Mapping[int, float]
+        self, schedule: Schedule, unit: Unit, device: int, left: Mapping[int, float]
     ) -> Dict[int, float]:
         """Has contenders timed again, if a unit was the last of a split row, as the loop would.
+
+        Where none is free sooner, that is on the device of the unit: it may hold the best cell.
 
         Returns:
             problem -> how many contenders there will be: one unit stands for all of them.
@@ -109,7 +111,7 @@ class Remaining:
         for problem in range(unit.firstProblem, unit.lastProblem + 1):
             waits = schedule.waits(left)
             if waits and not schedule.isOpen(problem):
-                home = min(waits, key=lambda device: waits[device])
+                home = min(waits, key=lambda other: (waits[other], other != device))
                 schedule.retime(home, [Rectangle(problem, 1, 0, 1)])
                 # Half a re-timing never comes: the likelier number is nearer than the mean.
                 found[problem] = float(math.floor(self._contenders(problem) + 0.5))

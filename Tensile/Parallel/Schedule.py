@@ -55,9 +55,11 @@ SHARE = 0.7
 FIRST_SHARE = 0.1
 # The model may be off by this factor on a machine that it has not seen.
 MODEL_ERROR = 10.0
-# A problem is split where one device would need longer for it than all have left, by this part of
-# a start and a pair: that is what each further device may cost.
-SPLIT_GAIN = 0.25
+# A problem is split where one device would need longer for it than all have left, by this factor…
+SPLIT_ABOVE = 1.1
+# …or if that wastes more, on all devices together, than so many starts and pairs: about what
+# splitting costs, with parts, re-timings and the noise of estimates…
+SPLIT_COST = 6.0
 # …and only where it takes longer than this many starts of a client.
 SPLIT_STARTS = 4.0
 # The re-timings of a split problem may cost this share of it.
@@ -646,9 +648,7 @@ class Schedule:
             target = max(SHARE * level, min(level, fixed / START_SHARE))
         else:
             target = FIRST_SHARE * level
-        worth = level + SPLIT_GAIN * (fixed + heaviest[index][0])
-        long = row > max(worth, SPLIT_STARTS * fixed)
-        if long and whole.solutionCount > 1 and not self._keepWhole:
+        if whole.solutionCount > 1 and not self._keepWhole and self._isLong(row, seed, level):
             chosen = self._split(whole, seed, level)
         else:
             chosen = self._grow(whole, seed, target)
@@ -671,6 +671,21 @@ class Schedule:
             else:
                 floors.append(self._seconds([rectangleOf(unit)]))
         return waterLevel(floors, self._seconds(self._free)) / self._cost.paceOf(device)
+
+    def _isLong(self, row: float, seed: int, level: float) -> bool:
+        """Whether splitting a row of free pairs, of so many seconds, has all end sooner."""
+        fixed, pair = self._cost.fixedSeconds(seed, 1), self._cost.pairSeconds(seed)
+        if row <= max(level, SPLIT_STARTS * fixed):
+            return False
+        if row > SPLIT_ABOVE * level:
+            return True
+        # It helps only when all rows are split that are longer than the level.
+        longer = sum(
+            self._cost.pairSeconds(problem) * area.solutionCount > level
+            for area in self._free
+            for problem in range(area.firstProblem, area.endProblem)
+        )
+        return (row - level) * len(self.devices) > SPLIT_COST * (fixed + pair) * max(1, longer)
 
     def _split(self, whole: Rectangle, seed: int, level: float) -> Rectangle:
         """The first solutions of one problem.

@@ -808,15 +808,27 @@ def test_partsAreNotSmallerThanAStart():
     assert all(unit.pairs * 0.01 >= 0.5 for unit in units[:-1])
 
 
-@pytest.mark.parametrize("longest, split", [(4.2, True), (4.05, False)])
-def test_rowIsSplitForWhatItGains(longest, split):
-    """One long row: split where the others would end earlier by more than what a part costs.
+@pytest.mark.parametrize(
+    "longest, devices, split", [(2.1, 16, True), (2.03, 16, False), (2.1, 4, False), (2.3, 4, True)]
+)
+def test_rowIsSplitForWhatItGains(longest, devices, split):
+    """One long row: split where the others' waiting costs more than six starts and pairs, or much.
 
-    Four devices have 40 s each; a row of ten pairs takes 2 s or 0.9 s longer than that.
+    Each device has about 40 s of work; a row of twenty pairs takes somewhat longer.
     """
-    cost = FakeCost([longest] + [1.18] * 10, startSeconds=0.1)
-    unit = makeSchedule(11, 10, 4, cost).next(0)
-    assert unit.firstProblem == 0 and (unit.solutionCount < 10) == split
+    rest = [1.0] * round((40 * devices - 20 * longest) / 20)
+    cost = FakeCost([longest, *rest], startSeconds=0.1)
+    unit = makeSchedule(1 + len(rest), 20, devices, cost).next(0)
+    assert unit.firstProblem == 0 and (unit.solutionCount < 20) == split
+
+
+def test_oneOfManyLongRowsIsLeftWhole():
+    """Nearly as many long rows as devices: splitting one alone helps nobody, all cost too much.
+
+    Of 40 s each, where the level is 37.5 s; one such row beside short ones is worth it.
+    """
+    assert makeSchedule(22, 20, 16, FakeCost([2.0] * 14 + [0.25] * 8, 0.1)).next(0).pairs == 20
+    assert makeSchedule(113, 20, 16, FakeCost([2.0] + [0.25] * 112, 0.1)).next(0).pairs < 20
 
 
 def test_waitsForWhatStillRuns():
