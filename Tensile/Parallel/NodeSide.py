@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from . import __version__
-from .Errors import RunError
+from .Errors import RunError, WorkerLost
 from .Locks import DeviceInUse
 from .NodeFiles import NodeCache, SentFile
 from .NodeUnit import (
@@ -247,15 +247,16 @@ def runUnit(order: Order) -> UnitEnd:
     """A task: runs one unit.
 
     Raises:
-        RunError: it was begun before, or its run does not hold the device.
+        WorkerLost: it was begun before, its run does not hold the device, or this node leaves.
     """
     node = _here()
     node.hear(order.run)
+    name = node.identity.node
     if node.leaving:
-        raise RunError("%s is leaving" % node.identity.node)
+        raise WorkerLost("node %s is leaving" % name)
     with node.guard:
         if node.holder != order.run:
-            raise RunError("the run does not hold this device")
+            raise WorkerLost("node %s: the run does not hold this device any more" % name)
         job = placeOrder(node.folder, order)
         running = Running(order, job)
         node.jobs[order.id] = running

@@ -70,16 +70,19 @@ def _failureLines(summary: Dict[str, Any]) -> List[str]:
 
 
 def clientTroubles(summary: Dict[str, Any]) -> List[str]:
-    """A line on clients that crashed, hung or failed, whatever became of their pairs."""
-    kinds = summary["failedUnits"]
-    if not any(kinds.values()):
-        return []
+    """A line on clients that crashed, hung or failed, and one on units that lost their worker,
+    whatever became of their pairs."""
+    kinds, lines = summary["failedUnits"], []
     told = ["%d %s" % (count, kind) for kind, count in kinds.items() if count]
-    text = "clients that went wrong: %s" % ", ".join(told)
+    if told:
+        lines.append("clients that went wrong: %s" % ", ".join(told))
+    if summary.get("lostUnits"):  # files of older versions lack it
+        units = many(summary["lostUnits"], "unit")
+        lines.append("lost with their worker or node, which is no client's fault: %s" % units)
     lost = sum(summary["counts"][kind] for kind in kinds)
-    if summary["state"] == "finished" and not (lost or summary["exitStatus"]):
-        text += "; all their pairs were measured at another try"
-    return [text]
+    if lines and summary["state"] == "finished" and not (lost or summary["exitStatus"]):
+        lines = [line + "; all their pairs were measured at another try" for line in lines]
+    return lines
 
 
 def _timeLine(summary: Dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from Tensile.Parallel import Loop as LoopModule
 from Tensile.Parallel.Errors import InputError, RunError, WorkerLost
 from Tensile.Parallel.ParseArguments import parseClientArguments, parseRunArguments
 from Tensile.Parallel.Schedule import LOSSES_PER_UNIT, Rectangle
-from Tensile.Parallel.Types import Device
+from Tensile.Parallel.Types import MEASURED, WORKER_LOST, Device
 from Tensile.Parallel.Worker import WorkerFacts
 
 pytestmark = pytest.mark.unit
@@ -103,6 +103,11 @@ def test_aLostWorkerCountsAgainstNobody():
         worker.submit = _withStartsForgotten(worker)
     result = run.run()
     assert lost and not result.lost and not result.leftOver and not result.devicesLost
+    ends = [r.outcome for r in result.results if r.outcome.kind != MEASURED]
+    assert {(end.kind, end.message) for end in ends} == {
+        (WORKER_LOST, "node a: its worker is gone")
+    }
+    assert len(result.notes) == len(ends) and "crash" not in "".join(result.notes)
 
 
 def _withStartsForgotten(worker):

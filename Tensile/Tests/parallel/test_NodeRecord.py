@@ -67,7 +67,7 @@ def clusterStep(changes=None, **more):
               exit=0, attempt=1, started=113.0, ended=115.0 - (n == 2))
         for n in range(4)
     ]  # fmt: skip
-    units[2].update(kind="crashed", message="the worker died")
+    units[2].update(kind="lost", message="node b: its worker is gone")
     failure = entry(2, kind="crashed", problem=2, solution="S", message="m", tail="last words")
     return {
         **STEP,
@@ -89,6 +89,18 @@ def clusterStep(changes=None, **more):
 
 def clusterSummary():
     return executionSummary(makeRecord(devices=DEVICES), [clusterStep()])
+
+
+def test_aLostWorkerIsNoCrashOfAClient():
+    """A unit that was lost with its node is no client that went wrong: it is told apart."""
+    fine = clusterStep(counts={"measured": 8}, failures=[])
+    summary = executionSummary(makeRecord(devices=DEVICES), [fine])
+    assert not any(summary["failedUnits"].values()) and summary["lostUnits"] == 1
+    assert not any(device["failedUnits"] for device in summary["devices"])
+    assert textSummary(summary).splitlines()[0] == (
+        "lost with their worker or node, which is no client's fault: 1 unit; "
+        "all their pairs were measured at another try"
+    )
 
 
 def test_namesOfDevices():
