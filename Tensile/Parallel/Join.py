@@ -131,7 +131,9 @@ def _environment(
     """What a child is born with: the pin, above all."""
     pinned = {**pinnedEnvironment(os.environ, device), **variables}
     pinned[NODE_VARIABLE] = identity.toJson()
-    pinned.setdefault("DASK_LOGGING__DISTRIBUTED", "error")
+    # A scheduler that ends, or a worker, is no error here: ours are told by lines of our own.
+    for logger in ("DISTRIBUTED", "ASYNCIO"):
+        pinned.setdefault("DASK_LOGGING__" + logger, "critical")
     return pinned
 
 
@@ -224,6 +226,8 @@ def runDevice(spec: Dict[str, Any]) -> int:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))  # until there is a worker
+    # Python's helper that tidies up after a process which was killed would tell of that.
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")
     place = Place(spec["address"], spec["file"])
     if not _waitForScheduler(place, spec):
         return _NO_SCHEDULER
@@ -312,8 +316,12 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     if left.done() and nanny.worker_address:
         try:
             await asyncio.wait_for(_call(nanny, leave), FAREWELL_SECONDS + 2)
+        except (OSError, asyncio.TimeoutError):  # a signal to all has reached the worker first
+            text = "TensileParallel: device %d: its worker ended before it gave back what runs"
+            tell(text % spec["ordinal"], sys.stderr)
         except Exception as error:  # it is dying anyway
-            tell("TensileParallel: device %d: %r" % (spec["ordinal"], error), sys.stderr)
+            text = "TensileParallel: device %d: %s"
+            tell(text % (spec["ordinal"], causeOf(error)), sys.stderr)
     await nanny.close(timeout=5)
     return 0
 

@@ -116,12 +116,15 @@ class Cluster(Nodes):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """The cluster of all tests here; at the end, nothing of it may be left."""
+    """The cluster of all tests here; at the end, nothing of it may be left. Whatever was killed,
+    at last the scheduler, the joins have said nothing but our own lines."""
     own = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         own.waitForJoins(3)
         yield own
+        killHard(own.scheduler.pid)
         own.stop()
+        assert not own.strangeLines()
     finally:
         for pid in own.marked.own():
             killHard(pid)
