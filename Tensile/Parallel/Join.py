@@ -13,6 +13,7 @@ child by the kernel's hand, its worker because Dask watches the child, the clien
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -28,7 +29,13 @@ from .Devices import describeDevice, pinnedEnvironment, scanDevices
 from .EmulatedDevice import DEVICES_VARIABLE
 from .Errors import InputError
 from .Locks import LOCK_DIR_VARIABLE, useAbsolutePaths
-from .NodeFiles import NodeCache, cacheFolder, privateFolder
+from .NodeFiles import (
+    NodeCache,
+    cacheFolder,
+    checkRoom,
+    errorsNameNode,
+    privateFolder,
+)
 from .NodeSide import FAREWELL_SECONDS, NODE_VARIABLE, NodeIdentity, facts, leave
 from .OwnProcess import endWithParent, ownProcess
 from .ParallelClient import emulatedCommand
@@ -60,6 +67,7 @@ def join(settings: RunSettings) -> int:
 
     Raises:
         InputError: no place to join, no device, or `distributed` is not installed.
+        RunError: its cache cannot be used.
     """
     requireDistributed()
     place = Place(settings.join or settings.scheduler, settings.schedulerFile)
@@ -73,12 +81,15 @@ def join(settings: RunSettings) -> int:
     found, notes = surroundings(system, devices, settings.affinity)
     for note in notes:
         tell("TensileParallel: %s" % note)
-    cache = NodeCache(cacheFolder(os.environ))
-    cache.prune()
-    if settings.emulate:
-        _prepareEmulation(settings, node, cache)
     joinId = uuid.uuid4().hex[:12]
-    with cache.joinFolderInUse(joinId) as folder:
+    with contextlib.ExitStack() as stack:
+        with errorsNameNode(node, cacheFolder(os.environ)):
+            cache = NodeCache(cacheFolder(os.environ))
+            cache.prune()
+            if settings.emulate:
+                _prepareEmulation(settings, node, cache)
+            folder = stack.enter_context(cache.joinFolderInUse(joinId))
+            checkRoom(folder)
         children = []
         for device in devices:
             own = found[device.ordinal]

@@ -422,11 +422,13 @@ class Loop:
         """The worker vanished under a unit: keep what its files hold, start another."""
         job = self._jobs[device]
         self._workers[device].kill()
-        isLoss = isinstance(error, WorkerLost)
+        cannotGoOn = isinstance(error, RunError)  # it says so itself: no room on its disk, say
+        isLoss = cannotGoOn or isinstance(error, WorkerLost)
         kind, message = CRASHED, "the worker died (%s)" % _oneLine(error)
         if isLoss:
             kind, message = WORKER_LOST, str(error)
-        self._note("device %s, unit %d: %s", self._name(device), job.unit.number, message)
+        if not cannotGoOn:
+            self._note("device %s, unit %d: %s", self._name(device), job.unit.number, message)
         now = time.time()
         begun = clientBegun(job, self._begun[device], now)
         salvaged = examine(job, ClientExit(137, False, begun, now))
@@ -434,6 +436,9 @@ class Loop:
             salvaged.outcome, kind=kind, message=message, exitStatus=None, lastPair=None
         )
         self._account(device, replace(salvaged, outcome=outcome), isLoss)
+        if cannotGoOn:
+            self._setAside(device, message)
+            return
         if isLoss and not self._isAway(device):
             self._changed(device, AWAY, str(error))
         if device in self._schedule.devices:

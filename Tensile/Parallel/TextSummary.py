@@ -37,6 +37,7 @@ def textSummary(summary: Dict[str, Any]) -> str:
     lines.append(_timeLine(summary))
     lines += _speedUpLine(summary)
     lines += [_nodeLine(node) for node in summary.get("nodes") or () if summary["steps"]]
+    lines += _setAsideLines(summary)
     if summary["steps"]:
         resumed = summary["counts"]["resumedPairs"] > 0
         lines += [_deviceLine(device, resumed) for device in summary["devices"]]
@@ -120,6 +121,15 @@ def _nodeLine(node: Dict[str, Any]) -> str:
         100 * node["busyShare"],
     )
     return line + (", %d lost" % len(node["lost"]) if node["lost"] else "")
+
+
+def _setAsideLines(summary: Dict[str, Any]) -> List[str]:
+    names = {device["ordinal"]: nameIn(device, "ordinal") for device in summary["devices"]}
+    return [
+        "device(s) %s set aside: %s" % (", ".join(names[n] for n in each["devices"]), each["why"])
+        for node in summary.get("nodes") or ()
+        for each in node.get("lostBecause") or ()  # files of older versions lack it
+    ]
 
 
 def _deviceLine(device: Dict[str, Any], resumed: bool) -> str:

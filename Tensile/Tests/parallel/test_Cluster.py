@@ -188,6 +188,27 @@ def test_aRunEqualsSerialAndNamesItsNodes(cluster):
     assert not list((cache / "work").rglob("unit_*.csv"))  # fetched, so it is gone there
 
 
+def test_aNodeWhoseFilesCannotBeWrittenIsSetAside(cluster):
+    """It is said once, with node, folder and reason; its device is tried no more; no client is
+    blamed, and the other node does the work."""
+    step, expected = cluster.step("full")
+    cluster.record("full", pairSeconds=0.01)
+    cache = cluster.folder / "b" / "cache" / "tensile-parallel"
+    (own,) = cache.glob("work/*/worker-*")
+    own.rename(own.with_name("kept"))
+    own.write_bytes(b"")
+    try:
+        status, output = finish(cluster.begin(step))
+    finally:
+        own.unlink()
+        own.with_name("kept").rename(own)
+    assert status == 0 and step.results.read_bytes() == expected, output
+    assert output.count("device 2 (b:0) is set aside: node b: %s/" % own) == 1, output
+    assert "Not a directory; set XDG_CACHE_HOME there" in output and "crashed" not in output
+    assert report(step)["devicesLost"] == [2]
+    assert not any(each["pairs"] for each in report(step)["devices"] if each["node"] == "b")
+
+
 def _ofNode(cluster, node, *words):
     """The processes of a node whose command lines have all the words."""
     own = ("%s/%s/cache" % (cluster.folder, node)).encode()

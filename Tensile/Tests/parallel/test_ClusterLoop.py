@@ -110,6 +110,22 @@ def test_aLostWorkerCountsAgainstNobody():
     assert len(result.notes) == len(ends) and "crash" not in "".join(result.notes)
 
 
+def test_aNodeThatCannotGoOnIsSetAsideAtOnce():
+    """A node that says so under a unit, for its disk is full, is tried no more: one line, no
+    crash, and the others do its work."""
+    why = "node b: /cache: No space left on device; free space there"
+
+    def unit(device, unit):
+        return RunError(why) if device == 1 and not unit.baseline else None
+
+    run = Run(Script(unit=unit), devices=2, problems=8)
+    result = run.run()
+    assert not result.lost and not result.leftOver and result.devicesLost == [1]
+    assert run.workers[1].starts == 1
+    assert result.notes == ["device 1 is set aside: %s; 1 left" % why]
+    assert [(e.device, e.what, e.why) for e in result.changes] == [(1, "lost", why)]
+
+
 def _withStartsForgotten(worker):
     """As NodeWorker does: a unit that went well makes up for earlier deaths."""
     submit = worker.submit

@@ -91,6 +91,17 @@ def clusterSummary():
     return executionSummary(makeRecord(devices=DEVICES), [clusterStep()])
 
 
+def test_whyANodeIsOutIsTold():
+    """The closing words have a line with the reason, once, and the devices that it holds for."""
+    changes = [(2, "lost", 113.0), (2, "joined", 114.0), (2, "lost", 115.0)]
+    step = clusterStep(changes=changes)
+    for change in step["deviceChanges"]:
+        change["why"] = "node b: /cache: No space left on device"
+    summary = executionSummary(makeRecord(devices=DEVICES), [step])
+    told = [line for line in textSummary(summary).splitlines() if "No space" in line]
+    assert told == ["device(s) 2 (b:0) set aside: node b: /cache: No space left on device"]
+
+
 def test_aLostWorkerIsNoCrashOfAClient():
     """A unit that was lost with its node is no client that went wrong: it is told apart."""
     fine = clusterStep(counts={"measured": 8}, failures=[])
