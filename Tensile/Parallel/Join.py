@@ -21,13 +21,15 @@ import subprocess
 import sys
 import time
 import uuid
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from .Cluster import requireDistributed
 from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import describeDevice, pinnedEnvironment, scanDevices
 from .EmulatedDevice import DEVICES_VARIABLE
 from .Errors import InputError
+from .Files import replaceFile
 from .Locks import LOCK_DIR_VARIABLE, useAbsolutePaths
 from .NodeFiles import (
     NodeCache,
@@ -45,6 +47,7 @@ from .Platform import System
 from .QuietMachine import surroundings
 from .Terminal import tell
 from .Types import Device
+from .WorkerCalls import callWorker, otherJoin
 
 # Tasks that may wait in a worker at once: the unit, and runs that wait for the device.
 THREADS = 16
@@ -57,6 +60,9 @@ _CONNECT_SECONDS = 2.0
 QUIET_SECONDS = 15.0
 # Exit status of a child that has waited for the scheduler for as long as it was to.
 _NO_SCHEDULER = 75
+# Exit status of a child that has found another join of its node's name, and the file that says so.
+_NAME_TAKEN = 76
+_REFUSAL = "refusal"
 
 
 def join(settings: RunSettings) -> int:
@@ -66,7 +72,8 @@ def join(settings: RunSettings) -> int:
         0: it has left politely.
 
     Raises:
-        InputError: no place to join, no device, or `distributed` is not installed.
+        InputError: no place to join, no device, another join has the node's name, or `distributed`
+            is not installed.
         RunError: its cache cannot be used.
     """
     requireDistributed()
@@ -107,7 +114,7 @@ def join(settings: RunSettings) -> int:
             children.append(_Child(identity, environment, place, folder, patience))
         numbers = ", ".join(str(device.ordinal) for device in devices)
         tell("TensileParallel: node %s offers device(s) %s to %s" % (node, numbers, place))
-        return _serve(children)
+        return _serve(children, os.path.join(folder, _REFUSAL))
 
 
 def _devices(settings: RunSettings) -> List[Device]:
@@ -159,12 +166,13 @@ class _Child:
         folder: str,
         leaveAfter: Optional[float],
     ) -> None:
-        self.waitedInVain = False
+        self.status: Optional[int] = None  # exit status of the one that ended last
         self._environment = environment
         self._spec = {
             "address": place.address,
             "file": place.file,
             "node": identity.node,
+            "join": identity.join,
             "ordinal": identity.device.ordinal,
             "folder": folder,
             "leaveAfter": leaveAfter,
@@ -179,7 +187,7 @@ class _Child:
         if self._process is not None:
             if self._process.poll() is None:
                 return
-            self.waitedInVain = self._process.returncode == _NO_SCHEDULER
+            self.status = self._process.returncode
             self._fails = 0 if now - self._begun > STEADY_SECONDS else self._fails + 1
             pause = RESTART_SECONDS[min(self._fails, len(RESTART_SECONDS) - 1)]
             self._process, self._next = None, now + pause
@@ -203,18 +211,29 @@ class _Child:
         return self._process is None or self._process.poll() is not None
 
 
-def _serve(children: Sequence[_Child]) -> int:
-    """Keeps the children running until a signal comes, then has them leave."""
+def _serve(children: Sequence[_Child], refusal: str) -> int:
+    """Keeps the children running until a signal comes, then has them leave.
+
+    Args:
+        children: one per device.
+        refusal: the file in which a child says why this join cannot be.
+
+    Raises:
+        InputError: it cannot.
+    """
     stopped: List[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: stopped.append(number))
-    while not stopped and not any(child.waitedInVain for child in children):
+    final = (_NO_SCHEDULER, _NAME_TAKEN)
+    while not stopped and not any(child.status in final for child in children):
         for child in children:
             child.look(time.monotonic())
         time.sleep(0.1)
-    why = "what runs is given back" if stopped else "there is no scheduler"
-    tell("TensileParallel: leaving: %s" % why)
+    refused = any(child.status == _NAME_TAKEN for child in children)
+    if not refused:
+        why = "what runs is given back" if stopped else "there is no scheduler"
+        tell("TensileParallel: leaving: %s" % why)
     for child in children:
         child.signal(signal.SIGTERM)
     deadline = time.monotonic() + FAREWELL_SECONDS + 10.0
@@ -224,6 +243,8 @@ def _serve(children: Sequence[_Child]) -> int:
             for child in children:
                 child.signal(signal.SIGKILL)
         time.sleep(0.05)
+    if refused:
+        raise InputError(Path(refusal).read_text(encoding="utf-8"))
     return 0
 
 
@@ -309,6 +330,11 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
         dashboard=False,
         death_timeout=60,
     )
+    other = await otherJoin(place.current(), spec, nanny.connection_args)
+    if other:
+        text = "node %s has joined already, from %s: give this join another name with --node-name"
+        replaceFile(os.path.join(spec["folder"], _REFUSAL), (text % (spec["node"], other)).encode())
+        return _NAME_TAKEN
     leaving = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaving.set)
     try:
@@ -325,16 +351,31 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     left = asyncio.ensure_future(leaving.wait())
     await asyncio.wait({ended, left}, return_when=asyncio.FIRST_COMPLETED)
     if left.done() and nanny.worker_address:
-        try:
-            await asyncio.wait_for(_call(nanny, leave), FAREWELL_SECONDS + 2)
-        except (OSError, asyncio.TimeoutError):  # a signal to all has reached the worker first
-            text = "TensileParallel: device %d: its worker ended before it gave back what runs"
-            tell(text % spec["ordinal"], sys.stderr)
-        except Exception as error:  # it is dying anyway
-            text = "TensileParallel: device %d: %s"
-            tell(text % (spec["ordinal"], causeOf(error)), sys.stderr)
+        problem = await _bidFarewell(nanny, ended)
+        if problem:
+            tell("TensileParallel: device %d: %s" % (spec["ordinal"], problem), sys.stderr)
     await nanny.close(timeout=5)
     return 0
+
+
+async def _bidFarewell(nanny: Any, ended: "asyncio.Future[Any]") -> str:
+    """Has the worker give back what runs; what went wrong with that, or empty.
+
+    Args:
+        nanny: the worker's.
+        ended: done when the Nanny has ended: with the scheduler, perhaps, so nobody is waiting.
+    """
+    call = asyncio.ensure_future(callWorker(nanny.worker_address, nanny.connection_args, leave))
+    limit = FAREWELL_SECONDS + 2
+    await asyncio.wait({call, ended}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+    if not call.done():
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        return "" if ended.done() else "its worker does not answer"
+    error = call.exception()
+    if isinstance(error, OSError):
+        return "its worker has ended already"  # a signal to all has reached it first
+    return causeOf(error) if error is not None else ""
 
 
 async def _begin(nanny: Any) -> None:
@@ -344,18 +385,7 @@ async def _begin(nanny: Any) -> None:
         RunError: it cannot; a folder is not this user's alone, perhaps.
     """
     await nanny
-    await _call(nanny, facts)
-
-
-async def _call(nanny: Any, function: Callable[[], Any]) -> None:
-    """Has the worker call a function of NodeSide."""
-    from distributed.core import clean_exception, rpc
-    from distributed.protocol.pickle import dumps
-
-    async with rpc(nanny.worker_address, connection_args=nanny.connection_args) as worker:
-        answer = await worker.run(function=dumps(function), args=dumps(()), kwargs=dumps({}))
-    if answer["status"] == "error":
-        raise clean_exception(**answer)[1]
+    await callWorker(nanny.worker_address, nanny.connection_args, facts)
 
 
 def causeOf(error: BaseException) -> str:

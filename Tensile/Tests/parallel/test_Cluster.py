@@ -289,6 +289,30 @@ def test_theFrontEndIsKilledAndThenANode(cluster):
     assert gone and gone[0]["what"] in ("away", "lost"), gone
 
 
+def test_aNameThatAnotherJoinHasIsRefused(cluster):
+    """A second join of a node's name ends with one line while the first answers, and only then:
+    workers that the scheduler still has, but which are dead, keep nobody out."""
+    second = cluster.startNode("other", 1, None, "--node-name", "a")
+    assert second.wait(timeout=60) == 2
+    assert re.fullmatch(
+        "TensileParallel: error: node a has joined already, from tcp://127.0.0.1:[0-9]+: give this "
+        "join another name with --node-name",
+        cluster.log("other").splitlines()[-1],
+    )
+    silent = _ofNode(cluster, "a")
+    for pid in silent:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        second = cluster.startNode("other", 1, None, "--node-name", "a")
+        waitFor(lambda: "has joined tcp" in cluster.log("other") or second.poll() is not None)
+        assert second.poll() is None, cluster.log("other")
+    finally:
+        for pid in silent:
+            os.kill(pid, signal.SIGCONT)
+    second.terminate()
+    assert second.wait(timeout=60) == 0
+
+
 AUDIT = """
 import runpy, sys
 def audit(event, arguments):
