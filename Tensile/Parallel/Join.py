@@ -84,7 +84,7 @@ def join(settings: RunSettings) -> int:
         hostAndPort(place.address)
     useAbsolutePaths()
     node = settings.nodeName or socket.gethostname()
-    devices, system = _devices(settings), System()
+    devices, system = _devices(settings, node), System()
     found, notes = surroundings(system, devices, settings.affinity)
     for note in notes:
         tell("TensileParallel: %s" % note)
@@ -111,14 +111,15 @@ def join(settings: RunSettings) -> int:
             )
             environment = _environment(device, own.variables, identity)
             patience = settings.leaveAfter
-            children.append(_Child(identity, environment, place, folder, patience))
+            first = device == devices[0]
+            children.append(_Child(identity, environment, place, folder, patience, first))
         numbers = ", ".join(str(device.ordinal) for device in devices)
         tell("TensileParallel: node %s offers device(s) %s to %s" % (node, numbers, place))
-        return _serve(children, os.path.join(folder, _REFUSAL))
+        return _serve(node, children, os.path.join(folder, _REFUSAL))
 
 
-def _devices(settings: RunSettings) -> List[Device]:
-    """The devices to offer.
+def _devices(settings: RunSettings, node: str) -> List[Device]:
+    """The devices that this node is to offer.
 
     Raises:
         InputError: there is none.
@@ -127,11 +128,11 @@ def _devices(settings: RunSettings) -> List[Device]:
     wanted = ALL_DEVICES if settings.devices is None else settings.devices
     selection = selectDevices(wanted, scan, settings.strict)
     for note in (*scan.notes, *selection.notes):
-        tell("TensileParallel: %s" % note)
+        tell("TensileParallel: node %s: %s" % (node, note))
     if not selection.devices:
         raise InputError("this node has no device to offer: %s" % selection.reason)
     for device in selection.devices:
-        tell("TensileParallel: %s" % describeDevice(device))
+        tell("TensileParallel: node %s: %s" % (node, describeDevice(device)))
     return list(selection.devices)
 
 
@@ -165,6 +166,7 @@ class _Child:
         place: Place,
         folder: str,
         leaveAfter: Optional[float],
+        first: bool,
     ) -> None:
         self.status: Optional[int] = None  # exit status of the one that ended last
         self._environment = environment
@@ -176,6 +178,7 @@ class _Child:
             "ordinal": identity.device.ordinal,
             "folder": folder,
             "leaveAfter": leaveAfter,
+            "first": first,  # it tells what holds for all
         }
         self._process: "Optional[subprocess.Popen[bytes]]" = None
         self._begun = 0.0
@@ -211,10 +214,11 @@ class _Child:
         return self._process is None or self._process.poll() is not None
 
 
-def _serve(children: Sequence[_Child], refusal: str) -> int:
+def _serve(node: str, children: Sequence[_Child], refusal: str) -> int:
     """Keeps the children running until a signal comes, then has them leave.
 
     Args:
+        node: this machine's name.
         children: one per device.
         refusal: the file in which a child says why this join cannot be.
 
@@ -233,7 +237,7 @@ def _serve(children: Sequence[_Child], refusal: str) -> int:
     refused = any(child.status == _NAME_TAKEN for child in children)
     if not refused:
         why = "what runs is given back" if stopped else "there is no scheduler"
-        tell("TensileParallel: leaving: %s" % why)
+        tell("TensileParallel: node %s is leaving: %s" % (node, why))
     for child in children:
         child.signal(signal.SIGTERM)
     deadline = time.monotonic() + FAREWELL_SECONDS + 10.0
@@ -277,8 +281,9 @@ def _waitForScheduler(place: Place, spec: Dict[str, Any]) -> bool:
         address = place.current()
         if address and _listens(address):
             return True
-        if not said and spec["ordinal"] == 0:
-            tell("TensileParallel: waiting for the scheduler at %s" % place)
+        if not said and spec["first"]:
+            text = "TensileParallel: node %s is waiting for the scheduler at %s"
+            tell(text % (spec["node"], place))
         said = True
         if spec["leaveAfter"] is not None and time.monotonic() - begun > spec["leaveAfter"]:
             return False
@@ -318,6 +323,7 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
             "distributed.admin.tick.interval": "1s",
         }
     )
+    device = "TensileParallel: node %s: device %d" % (spec["node"], spec["ordinal"])
     name = "%s/%d/%s" % (spec["node"], spec["ordinal"], uuid.uuid4().hex[:8])
     where = {"scheduler_file": place.file} if place.file else {"scheduler_ip": place.address}
     nanny = Nanny(
@@ -340,20 +346,19 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     try:
         joining = asyncio.ensure_future(_begin(nanny))
         if not (await asyncio.wait({joining}, timeout=QUIET_SECONDS))[0]:
-            tell("TensileParallel: device %d: still joining %s" % (spec["ordinal"], place))
+            tell("%s: still joining %s" % (device, place))
         await joining
     except Exception as error:
-        text = "TensileParallel: device %d has not joined: %s"
-        tell(text % (spec["ordinal"], causeOf(error)), sys.stderr)
+        tell("%s has not joined: %s" % (device, causeOf(error)), sys.stderr)
         return 1
-    tell("TensileParallel: device %d has joined %s" % (spec["ordinal"], place))
+    tell("%s has joined %s" % (device, place))
     ended = asyncio.ensure_future(nanny.finished())
     left = asyncio.ensure_future(leaving.wait())
     await asyncio.wait({ended, left}, return_when=asyncio.FIRST_COMPLETED)
     if left.done() and nanny.worker_address:
         problem = await _bidFarewell(nanny, ended)
         if problem:
-            tell("TensileParallel: device %d: %s" % (spec["ordinal"], problem), sys.stderr)
+            tell("%s: %s" % (device, problem), sys.stderr)
     await nanny.close(timeout=5)
     return 0
 

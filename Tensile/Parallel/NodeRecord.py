@@ -58,6 +58,7 @@ def _nodeSummary(
         "devices": ordinals,
         "units": sum(device["units"] for device in devices),
         "pairs": sum(device["pairs"] for device in devices),
+        "retimedPairs": sum(device["retimedPairs"] for device in devices),
         "busySeconds": round(busy, 3),
         "busyShare": round(busy / wall / len(devices), 4) if wall > 0 else 0.0,
         "firstSeen": _firstSeen(ordinals, own),

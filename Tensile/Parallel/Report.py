@@ -129,6 +129,7 @@ def _deviceSummary(
         units=sum(part.get("units") or 0 for part in parts),
         failedUnits=sum(failedUnits(own, device.ordinal).values()),
         pairs=sum(part.get("pairs") or 0 for part in parts),
+        retimedPairs=sum(part.get("retimedPairs") or 0 for part in parts),
         busySeconds=round(busy, 3),
         busyShare=round(busy / wall, 4) if wall > 0 else 0.0,
     )

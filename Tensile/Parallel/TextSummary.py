@@ -113,14 +113,20 @@ def _speedUpLine(summary: Dict[str, Any]) -> List[str]:
 
 
 def _nodeLine(node: Dict[str, Any]) -> str:
-    line = "node %s: %s, %s, %d pairs, busy %.0f %% of the benchmark time" % (
+    line = "node %s: %s, %s, %s, busy %.0f %% of the benchmark time" % (
         node["node"],
         many(len(node["devices"]), "device"),
         many(node["units"], "unit"),
-        node["pairs"],
+        _pairs(node),
         100 * node["busyShare"],
     )
     return line + (", %d lost" % len(node["lost"]) if node["lost"] else "")
+
+
+def _pairs(entry: Dict[str, Any]) -> str:
+    """So that those of all devices add up: what was timed again is told apart."""
+    again = entry.get("retimedPairs") or 0  # files of older versions lack it
+    return "%d pairs%s" % (entry["pairs"] - again, ", %d timed again" % again if again else "")
 
 
 def _setAsideLines(summary: Dict[str, Any]) -> List[str]:
@@ -134,13 +140,13 @@ def _setAsideLines(summary: Dict[str, Any]) -> List[str]:
 
 def _deviceLine(device: Dict[str, Any], resumed: bool) -> str:
     # The results hold what earlier runs measured too; the time is this one's.
-    line = "device %s: %s, %d pairs, busy %s (%.0f %% of the benchmark time)"
+    line = "device %s: %s, %s, busy %s (%.0f %% of the benchmark time)"
     if resumed:
-        line = line.replace("pairs,", "pairs in all runs, in this one")
+        line = line.replace(", busy", " in all runs, in this one busy")
     line %= (
         nameIn(device, "ordinal"),
         many(device["units"], "unit"),
-        device["pairs"],
+        _pairs(device),
         duration(device["busySeconds"], tenths=True),
         100 * device["busyShare"],
     )

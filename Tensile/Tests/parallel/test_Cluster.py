@@ -173,6 +173,12 @@ def test_aRunEqualsSerialAndNamesItsNodes(cluster):
     devices = [(d["ordinal"], d["node"], d["nodeOrdinal"]) for d in report(step)["devices"]]
     assert devices == [(0, "a", 0), (1, "a", 1), (2, "b", 0)]
     _checkNodes(step, output)
+    own, counts = report(step)["devices"], report(step)["counts"]
+    pairs = sum(device["pairs"] - device["retimedPairs"] for device in own)
+    assert pairs == counts["measured"] + counts["rejected"] + counts["failed"]
+    assert sum(device["retimedPairs"] for device in own) == report(step)["retimedPairs"]
+    said = cluster.log("b")
+    assert "node b: device 0 (emulated" in said and "node b: device 0 has joined" in said
     assert report(step)["clientHash"] == hashlib.sha256(client.read_bytes()).hexdigest()
     assert all(cluster.events(record, node) for node in ("a", "b")), output
     if cluster.hides:

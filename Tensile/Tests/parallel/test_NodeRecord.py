@@ -102,6 +102,17 @@ def test_whyANodeIsOutIsTold():
     assert told == ["device(s) 2 (b:0) set aside: node b: /cache: No space left on device"]
 
 
+def test_thePairsOfNodesAndDevicesAddUp():
+    """What was timed again is told apart, so that the rest of all is what was measured."""
+    step = clusterStep(retimedPairs=1)
+    step["devices"][1]["retimedPairs"] = 1
+    lines = textSummary(executionSummary(makeRecord(devices=DEVICES), [step])).splitlines()
+    assert any(line.startswith("node a: 3 devices, 3 units, 5 pairs, 1 timed") for line in lines)
+    assert any(
+        line.startswith("device 1 (a:1): 1 unit, 1 pairs, 1 timed again, busy") for line in lines
+    )
+
+
 def test_aLostWorkerIsNoCrashOfAClient():
     """A unit that was lost with its node is no client that went wrong: it is told apart."""
     fine = clusterStep(counts={"measured": 8}, failures=[])
