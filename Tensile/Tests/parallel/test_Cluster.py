@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -279,6 +280,7 @@ def test_theFrontEndIsKilledAndThenANode(cluster):
     process.kill()
     process.communicate()
     waitFor(lambda: not cluster.clients())
+    time.sleep(2.5)  # a node looks once a second whether its device is still wanted
     record = cluster.record("node", pairSeconds=0.1)
     process = cluster.begin(step, "--no-wait", "--devices", "0,7")
     waitFor(lambda: len(cluster.events(record, "b")) > 2 or process.poll() is not None)
