@@ -340,13 +340,14 @@ class Cluster:
         Raises:
             WorkerLost: the worker is gone.
         """
-        return await self._unlessGone(worker, self._call(worker.address, function, arguments))
+        return await self._unlessGone(worker, self._call(worker, function, arguments))
 
-    async def _call(self, address: str, function: Callable[..., Any], arguments: Any) -> Any:
-        found = await self._client.run(function, *arguments, workers=[address], on_error="return")
-        answer = found.get(address, WorkerLost("no answer"))
+    async def _call(self, worker: Connected, function: Callable[..., Any], arguments: Any) -> Any:
+        node, to = worker.member.node, [worker.address]
+        found = await self._client.run(function, *arguments, workers=to, on_error="return")
+        answer = found.get(worker.address, WorkerLost("node %s: its worker is gone" % node))
         if isinstance(answer, OSError):
-            raise WorkerLost(_oneLine(answer))
+            raise WorkerLost("node %s: %s" % (node, _oneLine(answer)))
         if isinstance(answer, BaseException):
             raise answer
         return answer

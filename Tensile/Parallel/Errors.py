@@ -32,11 +32,27 @@ class WorkerLost(Exception):
     """A worker of another machine, or the way to it, is gone; what it ran is not to blame."""
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CLOSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EIO)
+
+
+def describeCacheError(folder: str, error: OSError) -> str:
+    """One line about a cache that cannot be used: where, why, and what to do."""
+    isFull = error.errno in FULL
+    where = folder if isFull or not error.filename else error.filename
+    text = "%s: %s" % (where, error.strerror or error)
+    if isFull:
+        text += "; free space there, or set XDG_CACHE_HOME there to a folder with room"
+    elif error.errno in _CLOSED:
+        text += "; set XDG_CACHE_HOME there to a folder of your own"
+    return text
+
+
 def describeError(error: OSError) -> str:
     """One line about a failure of the system: what, where, and what to do."""
     text = error.strerror or str(error)
     if error.filename:
         text = "%s: %s" % (error.filename, text)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in FULL:
         text += "; make room, then give the same command again (what was measured is kept)"
     return text

@@ -13,6 +13,7 @@ child by the kernel's hand, its worker because Dask watches the child, the clien
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -20,15 +21,23 @@ import subprocess
 import sys
 import time
 import uuid
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from .Cluster import requireDistributed
 from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import describeDevice, pinnedEnvironment, scanDevices
 from .EmulatedDevice import DEVICES_VARIABLE
 from .Errors import InputError
+from .Files import replaceFile
 from .Locks import LOCK_DIR_VARIABLE, useAbsolutePaths
-from .NodeFiles import NodeCache, cacheFolder, privateFolder
+from .NodeFiles import (
+    NodeCache,
+    cacheFolder,
+    checkRoom,
+    errorsNameNode,
+    privateFolder,
+)
 from .NodeSide import FAREWELL_SECONDS, NODE_VARIABLE, NodeIdentity, facts, leave
 from .OwnProcess import endWithParent, ownProcess
 from .ParallelClient import emulatedCommand
@@ -38,6 +47,7 @@ from .Platform import System
 from .QuietMachine import surroundings
 from .Terminal import tell
 from .Types import Device
+from .WorkerCalls import callWorker, otherJoin
 
 # Tasks that may wait in a worker at once: the unit, and runs that wait for the device.
 THREADS = 16
@@ -50,6 +60,9 @@ _CONNECT_SECONDS = 2.0
 QUIET_SECONDS = 15.0
 # Exit status of a child that has waited for the scheduler for as long as it was to.
 _NO_SCHEDULER = 75
+# Exit status of a child that has found another join of its node's name, and the file that says so.
+_NAME_TAKEN = 76
+_REFUSAL = "refusal"
 
 
 def join(settings: RunSettings) -> int:
@@ -59,7 +72,9 @@ def join(settings: RunSettings) -> int:
         0: it has left politely.
 
     Raises:
-        InputError: no place to join, no device, or `distributed` is not installed.
+        InputError: no place to join, no device, another join has the node's name, or `distributed`
+            is not installed.
+        RunError: its cache cannot be used.
     """
     requireDistributed()
     place = Place(settings.join or settings.scheduler, settings.schedulerFile)
@@ -69,16 +84,19 @@ def join(settings: RunSettings) -> int:
         hostAndPort(place.address)
     useAbsolutePaths()
     node = settings.nodeName or socket.gethostname()
-    devices, system = _devices(settings), System()
+    devices, system = _devices(settings, node), System()
     found, notes = surroundings(system, devices, settings.affinity)
     for note in notes:
         tell("TensileParallel: %s" % note)
-    cache = NodeCache(cacheFolder(os.environ))
-    cache.prune()
-    if settings.emulate:
-        _prepareEmulation(settings, node, cache)
     joinId = uuid.uuid4().hex[:12]
-    with cache.joinFolderInUse(joinId) as folder:
+    with contextlib.ExitStack() as stack:
+        with errorsNameNode(node, cacheFolder(os.environ)):
+            cache = NodeCache(cacheFolder(os.environ))
+            cache.prune()
+            if settings.emulate:
+                _prepareEmulation(settings, node, cache)
+            folder = stack.enter_context(cache.joinFolderInUse(joinId))
+            checkRoom(folder)
         children = []
         for device in devices:
             own = found[device.ordinal]
@@ -93,14 +111,15 @@ def join(settings: RunSettings) -> int:
             )
             environment = _environment(device, own.variables, identity)
             patience = settings.leaveAfter
-            children.append(_Child(identity, environment, place, folder, patience))
+            first = device == devices[0]
+            children.append(_Child(identity, environment, place, folder, patience, first))
         numbers = ", ".join(str(device.ordinal) for device in devices)
         tell("TensileParallel: node %s offers device(s) %s to %s" % (node, numbers, place))
-        return _serve(children)
+        return _serve(node, children, os.path.join(folder, _REFUSAL))
 
 
-def _devices(settings: RunSettings) -> List[Device]:
-    """The devices to offer.
+def _devices(settings: RunSettings, node: str) -> List[Device]:
+    """The devices that this node is to offer.
 
     Raises:
         InputError: there is none.
@@ -109,11 +128,11 @@ def _devices(settings: RunSettings) -> List[Device]:
     wanted = ALL_DEVICES if settings.devices is None else settings.devices
     selection = selectDevices(wanted, scan, settings.strict)
     for note in (*scan.notes, *selection.notes):
-        tell("TensileParallel: %s" % note)
+        tell("TensileParallel: node %s: %s" % (node, note))
     if not selection.devices:
         raise InputError("this node has no device to offer: %s" % selection.reason)
     for device in selection.devices:
-        tell("TensileParallel: %s" % describeDevice(device))
+        tell("TensileParallel: node %s: %s" % (node, describeDevice(device)))
     return list(selection.devices)
 
 
@@ -131,7 +150,9 @@ def _environment(
     """What a child is born with: the pin, above all."""
     pinned = {**pinnedEnvironment(os.environ, device), **variables}
     pinned[NODE_VARIABLE] = identity.toJson()
-    pinned.setdefault("DASK_LOGGING__DISTRIBUTED", "error")
+    # A scheduler that ends, or a worker, is no error here: ours are told by lines of our own.
+    for logger in ("DISTRIBUTED", "ASYNCIO"):
+        pinned.setdefault("DASK_LOGGING__" + logger, "critical")
     return pinned
 
 
@@ -145,16 +166,19 @@ class _Child:
         place: Place,
         folder: str,
         leaveAfter: Optional[float],
+        first: bool,
     ) -> None:
-        self.waitedInVain = False
+        self.status: Optional[int] = None  # exit status of the one that ended last
         self._environment = environment
         self._spec = {
             "address": place.address,
             "file": place.file,
             "node": identity.node,
+            "join": identity.join,
             "ordinal": identity.device.ordinal,
             "folder": folder,
             "leaveAfter": leaveAfter,
+            "first": first,  # it tells what holds for all
         }
         self._process: "Optional[subprocess.Popen[bytes]]" = None
         self._begun = 0.0
@@ -166,7 +190,7 @@ class _Child:
         if self._process is not None:
             if self._process.poll() is None:
                 return
-            self.waitedInVain = self._process.returncode == _NO_SCHEDULER
+            self.status = self._process.returncode
             self._fails = 0 if now - self._begun > STEADY_SECONDS else self._fails + 1
             pause = RESTART_SECONDS[min(self._fails, len(RESTART_SECONDS) - 1)]
             self._process, self._next = None, now + pause
@@ -190,18 +214,30 @@ class _Child:
         return self._process is None or self._process.poll() is not None
 
 
-def _serve(children: Sequence[_Child]) -> int:
-    """Keeps the children running until a signal comes, then has them leave."""
+def _serve(node: str, children: Sequence[_Child], refusal: str) -> int:
+    """Keeps the children running until a signal comes, then has them leave.
+
+    Args:
+        node: this machine's name.
+        children: one per device.
+        refusal: the file in which a child says why this join cannot be.
+
+    Raises:
+        InputError: it cannot.
+    """
     stopped: List[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: stopped.append(number))
-    while not stopped and not any(child.waitedInVain for child in children):
+    final = (_NO_SCHEDULER, _NAME_TAKEN)
+    while not stopped and not any(child.status in final for child in children):
         for child in children:
             child.look(time.monotonic())
         time.sleep(0.1)
-    why = "what runs is given back" if stopped else "there is no scheduler"
-    tell("TensileParallel: leaving: %s" % why)
+    refused = any(child.status == _NAME_TAKEN for child in children)
+    if not refused:
+        why = "what runs is given back" if stopped else "there is no scheduler"
+        tell("TensileParallel: node %s is leaving: %s" % (node, why))
     for child in children:
         child.signal(signal.SIGTERM)
     deadline = time.monotonic() + FAREWELL_SECONDS + 10.0
@@ -211,6 +247,8 @@ def _serve(children: Sequence[_Child]) -> int:
             for child in children:
                 child.signal(signal.SIGKILL)
         time.sleep(0.05)
+    if refused:
+        raise InputError(Path(refusal).read_text(encoding="utf-8"))
     return 0
 
 
@@ -224,6 +262,8 @@ def runDevice(spec: Dict[str, Any]) -> int:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: os._exit(0))  # until there is a worker
+    # Python's helper that tidies up after a process which was killed would tell of that.
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")
     place = Place(spec["address"], spec["file"])
     if not _waitForScheduler(place, spec):
         return _NO_SCHEDULER
@@ -241,8 +281,9 @@ def _waitForScheduler(place: Place, spec: Dict[str, Any]) -> bool:
         address = place.current()
         if address and _listens(address):
             return True
-        if not said and spec["ordinal"] == 0:
-            tell("TensileParallel: waiting for the scheduler at %s" % place)
+        if not said and spec["first"]:
+            text = "TensileParallel: node %s is waiting for the scheduler at %s"
+            tell(text % (spec["node"], place))
         said = True
         if spec["leaveAfter"] is not None and time.monotonic() - begun > spec["leaveAfter"]:
             return False
@@ -282,6 +323,7 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
             "distributed.admin.tick.interval": "1s",
         }
     )
+    device = "TensileParallel: node %s: device %d" % (spec["node"], spec["ordinal"])
     name = "%s/%d/%s" % (spec["node"], spec["ordinal"], uuid.uuid4().hex[:8])
     where = {"scheduler_file": place.file} if place.file else {"scheduler_ip": place.address}
     nanny = Nanny(
@@ -294,28 +336,51 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
         dashboard=False,
         death_timeout=60,
     )
+    other = await otherJoin(place.current(), spec, nanny.connection_args)
+    if other:
+        text = "node %s has joined already, from %s: give this join another name with --node-name"
+        replaceFile(os.path.join(spec["folder"], _REFUSAL), (text % (spec["node"], other)).encode())
+        return _NAME_TAKEN
     leaving = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaving.set)
     try:
         joining = asyncio.ensure_future(_begin(nanny))
         if not (await asyncio.wait({joining}, timeout=QUIET_SECONDS))[0]:
-            tell("TensileParallel: device %d: still joining %s" % (spec["ordinal"], place))
+            tell("%s: still joining %s" % (device, place))
         await joining
     except Exception as error:
-        text = "TensileParallel: device %d has not joined: %s"
-        tell(text % (spec["ordinal"], causeOf(error)), sys.stderr)
+        tell("%s has not joined: %s" % (device, causeOf(error)), sys.stderr)
         return 1
-    tell("TensileParallel: device %d has joined %s" % (spec["ordinal"], place))
+    tell("%s has joined %s" % (device, place))
     ended = asyncio.ensure_future(nanny.finished())
     left = asyncio.ensure_future(leaving.wait())
     await asyncio.wait({ended, left}, return_when=asyncio.FIRST_COMPLETED)
     if left.done() and nanny.worker_address:
-        try:
-            await asyncio.wait_for(_call(nanny, leave), FAREWELL_SECONDS + 2)
-        except Exception as error:  # it is dying anyway
-            tell("TensileParallel: device %d: %r" % (spec["ordinal"], error), sys.stderr)
+        problem = await _bidFarewell(nanny, ended)
+        if problem:
+            tell("%s: %s" % (device, problem), sys.stderr)
     await nanny.close(timeout=5)
     return 0
+
+
+async def _bidFarewell(nanny: Any, ended: "asyncio.Future[Any]") -> str:
+    """Has the worker give back what runs; what went wrong with that, or empty.
+
+    Args:
+        nanny: the worker's.
+        ended: done when the Nanny has ended: with the scheduler, perhaps, so nobody is waiting.
+    """
+    call = asyncio.ensure_future(callWorker(nanny.worker_address, nanny.connection_args, leave))
+    limit = FAREWELL_SECONDS + 2
+    await asyncio.wait({call, ended}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+    if not call.done():
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        return "" if ended.done() else "its worker does not answer"
+    error = call.exception()
+    if isinstance(error, OSError):
+        return "its worker has ended already"  # a signal to all has reached it first
+    return causeOf(error) if error is not None else ""
 
 
 async def _begin(nanny: Any) -> None:
@@ -325,18 +390,7 @@ async def _begin(nanny: Any) -> None:
         RunError: it cannot; a folder is not this user's alone, perhaps.
     """
     await nanny
-    await _call(nanny, facts)
-
-
-async def _call(nanny: Any, function: Callable[[], Any]) -> None:
-    """Has the worker call a function of NodeSide."""
-    from distributed.core import clean_exception, rpc
-    from distributed.protocol.pickle import dumps
-
-    async with rpc(nanny.worker_address, connection_args=nanny.connection_args) as worker:
-        answer = await worker.run(function=dumps(function), args=dumps(()), kwargs=dumps({}))
-    if answer["status"] == "error":
-        raise clean_exception(**answer)[1]
+    await callWorker(nanny.worker_address, nanny.connection_args, facts)
 
 
 def causeOf(error: BaseException) -> str:

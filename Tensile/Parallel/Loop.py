@@ -35,7 +35,16 @@ from .Devices import describeDevice
 from .Errors import RunError, WorkerLost
 from .Outcomes import examine
 from .Schedule import Rectangle, Schedule, rectangleOf
-from .Types import CRASHED, MEASURED, ClientExit, Device, Job, Unit, UnitResult
+from .Types import (
+    CRASHED,
+    MEASURED,
+    WORKER_LOST,
+    ClientExit,
+    Device,
+    Job,
+    Unit,
+    UnitResult,
+)
 from .WarmUp import clientBegun
 
 log = logging.getLogger("TensileParallel")
@@ -413,16 +422,23 @@ class Loop:
         """The worker vanished under a unit: keep what its files hold, start another."""
         job = self._jobs[device]
         self._workers[device].kill()
-        message = "the worker died (%s)" % _oneLine(error)
-        self._note("device %s, unit %d: %s", self._name(device), job.unit.number, message)
+        cannotGoOn = isinstance(error, RunError)  # it says so itself: no room on its disk, say
+        isLoss = cannotGoOn or isinstance(error, WorkerLost)
+        kind, message = CRASHED, "the worker died (%s)" % _oneLine(error)
+        if isLoss:
+            kind, message = WORKER_LOST, str(error)
+        if not cannotGoOn:
+            self._note("device %s, unit %d: %s", self._name(device), job.unit.number, message)
         now = time.time()
         begun = clientBegun(job, self._begun[device], now)
         salvaged = examine(job, ClientExit(137, False, begun, now))
         outcome = replace(
-            salvaged.outcome, kind=CRASHED, message=message, exitStatus=None, lastPair=None
+            salvaged.outcome, kind=kind, message=message, exitStatus=None, lastPair=None
         )
-        isLoss = isinstance(error, WorkerLost)
         self._account(device, replace(salvaged, outcome=outcome), isLoss)
+        if cannotGoOn:
+            self._setAside(device, message)
+            return
         if isLoss and not self._isAway(device):
             self._changed(device, AWAY, str(error))
         if device in self._schedule.devices:
@@ -466,10 +482,10 @@ class Loop:
             self._schedule.succeeded(device, done if result.shortened else None)
             self._learn(result)
         else:
-            log.warning("%s", describe(result, job))
-            if isLoss:
+            if isLoss:  # it was told
                 left = self._schedule.returned(device, done, result.ready)
             else:
+                log.warning("%s", describe(result, job))
                 left = self._schedule.failed(device, done, outcome.lastPair, result.ready)
             for rectangle in left:
                 self._lose(rectangle, result)

@@ -24,7 +24,7 @@ import time
 from dataclasses import dataclass
 from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from .Errors import RunError
+from .Errors import RunError, describeCacheError
 from .SolutionNames import libraryOnDisk
 from .Step import Step
 
@@ -35,6 +35,8 @@ _LAZY_PARTS = (".dat", ".dat.zlib", ".co", ".hsaco")
 # What was not used for so long, in seconds, is removed when a node joins.
 KEEP_SECONDS = 14 * 24 * 3600.0
 _BLOCK = 1 << 20
+# Less room than this for a unit's files is none.
+ROOM_BYTES = 1 << 16
 _LOCK = ".lock"
 
 
@@ -127,15 +129,51 @@ def privateFolder(path: str) -> str:
     Raises:
         RunError: it cannot be made, is a link, somebody else's, or open to others.
     """
-    advice = "set XDG_CACHE_HOME to a folder of your own"
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
         found = os.lstat(path)
     except OSError as error:
-        raise RunError("%s: %s; %s" % (path, error.strerror or error, advice)) from None
+        raise RunError(describeCacheError(path, error)) from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        advice = "set XDG_CACHE_HOME to a folder of your own"
         raise RunError("%s is not a folder of this user alone; %s" % (path, advice))
     return path
+
+
+def checkRoom(folder: str) -> None:
+    """Looks whether a folder takes more: a client may not say that it does not.
+
+    Raises:
+        OSError: it does not.
+    """
+    path = os.path.join(folder, "room")
+    try:
+        with open(path, "wb") as stream:
+            stream.write(bytes(ROOM_BYTES))
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+@contextlib.contextmanager
+def errorsNameNode(node: str, folder: str) -> Iterator[None]:
+    """Has what goes wrong with a node's files say on which node, where, why, and what to do.
+
+    Args:
+        node: its name.
+        folder: its cache's.
+
+    Raises:
+        RunError: in place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunError("node %s: %s" % (node, describeCacheError(folder, error))) from None
+    except RunError as error:
+        if type(error) is not RunError or str(error).startswith("node "):
+            raise
+        raise RunError("node %s: %s" % (node, error)) from None
 
 
 class NodeCache:
@@ -194,11 +232,12 @@ class NodeCache:
 
         Raises:
             RunError: what was sent is not what was promised.
+            OSError: there is no room for it.
         """
         target = self._blob(sha256)
         part = "%s.%s.part" % (target, _plain(sender))
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_TRUNC if offset == 0 else 0)
-        with open(os.open(part, flags, 0o600), "wb", buffering=0) as stream:
+        with _removedIfFull(part), open(os.open(part, flags, 0o600), "wb") as stream:
             stream.seek(offset)
             stream.write(data)
             there = offset + len(data)
@@ -287,9 +326,10 @@ class NodeCache:
     def _copy(self, file: SentFile, path: str) -> None:
         """A copy and no link: what a client does to its own files must not reach the blob."""
         temporary = "%s.%d" % (path, os.getpid())
-        shutil.copyfile(self._blob(file.sha256), temporary)
-        os.chmod(temporary, 0o700 if file.executable else 0o600)
-        os.replace(temporary, path)
+        with _removedIfFull(temporary):
+            shutil.copyfile(self._blob(file.sha256), temporary)
+            os.chmod(temporary, 0o700 if file.executable else 0o600)
+            os.replace(temporary, path)
 
 
 def mappedValues(
@@ -320,6 +360,17 @@ def _plain(text: str) -> str:
     if not kept:
         raise RunError("%r names no file" % text)
     return kept
+
+
+@contextlib.contextmanager
+def _removedIfFull(path: str) -> Iterator[None]:
+    """Leaves no half of a file behind on a disk that takes no more."""
+    try:
+        yield
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
 
 
 def _removeAny(path: str) -> None:

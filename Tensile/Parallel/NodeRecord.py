@@ -58,14 +58,28 @@ def _nodeSummary(
         "devices": ordinals,
         "units": sum(device["units"] for device in devices),
         "pairs": sum(device["pairs"] for device in devices),
+        "retimedPairs": sum(device["retimedPairs"] for device in devices),
         "busySeconds": round(busy, 3),
         "busyShare": round(busy / wall / len(devices), 4) if wall > 0 else 0.0,
         "firstSeen": _firstSeen(ordinals, own),
         "lastSeen": _lastSeen(ordinals, own),
         "lost": [ordinal for ordinal in ordinals if ordinal in lost],
+        "lostBecause": _lostBecause(ordinals, own),
         **{name: facts.get(name) for name in _FACTS},
         "clientHash": known[-1].get("clientHash") if known else None,
     }
+
+
+def _lostBecause(ordinals: Sequence[int], own: Sequence[dict]) -> List[Dict[str, Any]]:
+    """Why devices of a node were given up: each reason once, with the devices."""
+    reasons: Dict[str, List[int]] = {}
+    for step in own:
+        for change in step.get("deviceChanges") or ():
+            if change.get("what") == "lost" and change.get("device") in ordinals:
+                devices = reasons.setdefault(change.get("why") or "", [])
+                if change["device"] not in devices:
+                    devices.append(change["device"])
+    return [{"why": why, "devices": sorted(devices)} for why, devices in reasons.items() if why]
 
 
 def _firstSeen(ordinals: Sequence[int], own: Sequence[dict]) -> Optional[float]:

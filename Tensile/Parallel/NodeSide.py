@@ -16,6 +16,7 @@ and values of NodeUnit.py and Types.py pass by name, so both sides must have the
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -25,12 +26,24 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+    cast,
+)
 
 from . import __version__
-from .Errors import RunError
+from .Errors import RunError, WorkerLost
 from .Locks import DeviceInUse
-from .NodeFiles import NodeCache, SentFile
+from .NodeFiles import NodeCache, SentFile, checkRoom, errorsNameNode
 from .NodeUnit import (
     CHUNK_BYTES,
     Answer,
@@ -47,7 +60,7 @@ from .NodeUnit import (
     readPart,
 )
 from .Platform import System
-from .Types import Device
+from .Types import MEASURED, Device
 from .Worker import WorkerFacts, holdDevice, releaseDevice, runJob
 
 # The worker's environment: a JSON object of NodeIdentity's fields.
@@ -176,6 +189,23 @@ def packageHash() -> str:
     return digest.hexdigest()
 
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _named(function: _Function) -> _Function:
+    """Has a function's errors with files name this node: to the front end an OSError of it would
+    look like one of the connection."""
+
+    @functools.wraps(function)
+    def named(*arguments: Any, **words: Any) -> Any:
+        identity = NodeIdentity.fromJson(os.environ[NODE_VARIABLE])
+        with errorsNameNode(identity.node, identity.cache):
+            return function(*arguments, **words)
+
+    return cast(_Function, named)
+
+
+@_named
 def facts() -> Dict[str, Any]:
     """Who this worker is."""
     node = _here()
@@ -197,6 +227,7 @@ def facts() -> Dict[str, Any]:
     }
 
 
+@_named
 def locate(run: str, files: Sequence[SentFile]) -> Tuple[Dict[str, str], List[str]]:
     """Where a step's files are here, and which are missing (NodeCache.locate)."""
     node = _here()
@@ -204,6 +235,7 @@ def locate(run: str, files: Sequence[SentFile]) -> Tuple[Dict[str, str], List[st
     return node.cache.locate(files)
 
 
+@_named
 def receive(run: str, sha256: str, offset: int, data: bytes, size: int) -> int:
     """Takes a part of a missing file (NodeCache.receive)."""
     node = _here()
@@ -211,6 +243,7 @@ def receive(run: str, sha256: str, offset: int, data: bytes, size: int) -> int:
     return node.cache.receive(sha256, offset, data, size, "%s%d" % (run, os.getpid()))
 
 
+@_named
 def prepare(run: str, wait: bool) -> WorkerFacts:
     """A task: takes the device's lock for a run.
 
@@ -222,7 +255,7 @@ def prepare(run: str, wait: bool) -> WorkerFacts:
     node.hear(run)
     while True:
         if node.leaving:
-            raise RunError("%s is leaving" % node.identity.node)
+            raise RunError("node %s is leaving" % node.identity.node)
         with node.guard:
             if node.holder in ("", run):
                 try:
@@ -243,19 +276,22 @@ def prepare(run: str, wait: bool) -> WorkerFacts:
         time.sleep(LOOK_SECONDS)
 
 
+@_named
 def runUnit(order: Order) -> UnitEnd:
     """A task: runs one unit.
 
     Raises:
-        RunError: it was begun before, or its run does not hold the device.
+        WorkerLost: it was begun before, its run does not hold the device, or this node leaves.
+        RunError: this node has no room for it.
     """
     node = _here()
     node.hear(order.run)
+    name = node.identity.node
     if node.leaving:
-        raise RunError("%s is leaving" % node.identity.node)
+        raise WorkerLost("node %s is leaving" % name)
     with node.guard:
         if node.holder != order.run:
-            raise RunError("the run does not hold this device")
+            raise WorkerLost("node %s: the run does not hold this device any more" % name)
         job = placeOrder(node.folder, order)
         running = Running(order, job)
         node.jobs[order.id] = running
@@ -264,6 +300,8 @@ def runUnit(order: Order) -> UnitEnd:
     threading.Thread(target=_endIfUnwanted, args=watched, daemon=True).start()
     try:
         result = runJob(job)
+        if result.outcome.kind != MEASURED:
+            checkRoom(job.folder)  # then it is not the client's fault
         return endOf(running, result, node.leaving)
     finally:
         done.set()

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Dict, Mapping, Optional, Sequence, Tuple
 
-from .Errors import RunError
+from .Errors import WorkerLost
 from .Files import replaceFile
 from .NodeFiles import hashFile
 from .Types import Job, UnitResult
@@ -135,13 +135,13 @@ def placeOrder(base: str, order: Order) -> Job:
     """Makes the unit's folder below a node's own, with its files.
 
     Raises:
-        RunError: there is one: this very task was begun before.
+        WorkerLost: there is one: this very task was begun before.
     """
     folder = os.path.join(base, order.id)
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:
-        raise RunError("unit %d was begun before: it is not run again" % order.job.unit.number)
+        raise WorkerLost("unit %d was begun before: it is not run again" % order.job.unit.number)
 
     def here(words: Sequence[str]) -> Tuple[str, ...]:
         return tuple(word.replace(order.folderMark, folder) for word in words)

@@ -86,7 +86,7 @@ class NodeWorker:
     def submit(self, job: Job) -> "Future[UnitResult]":
         """Runs one unit."""
         if self._worker is None:
-            raise WorkerLost("node %s: no worker" % self.device.node)
+            raise WorkerLost("node %s: its worker is gone" % self.device.node)
         return self._cluster.spawn(self._submit(self._worker, job))
 
     def shorten(self, job: Job) -> None:
@@ -195,7 +195,8 @@ class NodeWorker:
             raise mirror.problem
         mirror.keepOnly(list(end.sizes))
         if not mirror.matches(end):
-            raise WorkerLost("the unit's files were damaged on their way")
+            node = worker.member.node
+            raise WorkerLost("node %s: its unit's files were damaged on their way" % node)
 
     async def _shorten(self, worker: Connected, id_: str) -> None:
         try:

@@ -285,7 +285,13 @@ class StepRun:
         self._announce()
         self._setAsideForeignResults()
         there = {piece.path for piece in self._pieces}
-        self._report.resumed(self._pieces, self._pairsDone, self._folder.tallies(there), self._lost)
+        self._report.resumed(
+            self._pieces,
+            self._pairsDone,
+            self._folder.tallies(there),
+            self._lost,
+            [each["unit"]["number"] for each in self._folder.retimings],
+        )
         self._writeReport("planned")
         cost = self._cost
         ordinals = [device.ordinal for device in self._devices]

@@ -24,7 +24,7 @@ from .Remaining import Remaining
 from .Schedule import Schedule
 from .Step import Step
 from .Terminal import shortName
-from .Types import MEASURED, Job, UnitResult
+from .Types import FAILURE_KINDS, Job, UnitResult
 
 VERSION = 1
 
@@ -158,7 +158,7 @@ class StepProgress(Observer):
         warmUp = result.warmUp.seconds if result.warmUp is not None else 0.0
         self._beside += max(0.0, now - view.since - result.outcome.seconds - warmUp)
         view.state, view.since, view.job = IDLE, now, None
-        failed = result.outcome.kind != MEASURED
+        failed = result.outcome.kind in FAILURE_KINDS
         view.units += 1
         view.failures += failed
         self._units += 1

@@ -21,6 +21,7 @@ from .RunRecord import (
     RunRecord,
     countOf,
     failedUnits,
+    lostUnits,
     ownSteps,
     slowestUnits,
     speedUp,
@@ -93,6 +94,7 @@ def executionSummary(record: RunRecord, steps: Sequence[dict]) -> Dict[str, Any]
         "steps": [_stepSummary(step) for step in steps],
         "counts": counts,
         "failedUnits": failedUnits(own),
+        "lostUnits": lostUnits(own),
         "slowestUnits": slowestUnits(steps, SLOWEST_UNITS),
         "failures": failures[:MAX_LISTED_FAILURES],
         "failuresNotListed": max(0, len(failures) - MAX_LISTED_FAILURES),
@@ -127,6 +129,7 @@ def _deviceSummary(
         units=sum(part.get("units") or 0 for part in parts),
         failedUnits=sum(failedUnits(own, device.ordinal).values()),
         pairs=sum(part.get("pairs") or 0 for part in parts),
+        retimedPairs=sum(part.get("retimedPairs") or 0 for part in parts),
         busySeconds=round(busy, 3),
         busyShare=round(busy / wall, 4) if wall > 0 else 0.0,
     )

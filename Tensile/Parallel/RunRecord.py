@@ -25,7 +25,7 @@ from typing import (
 )
 
 from .DeviceNames import nameIn, nodeIn
-from .Types import MEASURED, OUTCOME_KINDS, Device
+from .Types import FAILURE_KINDS, MEASURED, WORKER_LOST, Device
 
 # What the serial estimate rests on, in the words that stand beside it.
 BASIS = "estimated from the units' own times"
@@ -154,12 +154,18 @@ def stepSeconds(step: dict) -> float:
 
 def failedUnits(steps: Iterable[dict], device: Optional[int] = None) -> Dict[str, int]:
     """How many clients crashed, hung or failed, by kind; of all devices, or of one."""
-    found = {kind: 0 for kind in OUTCOME_KINDS if kind != MEASURED}
+    found = {kind: 0 for kind in FAILURE_KINDS}
     for step in steps:
         for unit in step.get("units") or ():
             if unit.get("kind") in found and device in (None, unit.get("device")):
                 found[unit["kind"]] += 1
     return found
+
+
+def lostUnits(steps: Iterable[dict]) -> int:
+    """How many units were lost with their worker, their node or the way there."""
+    units = (unit for step in steps for unit in step.get("units") or ())
+    return sum(unit.get("kind") == WORKER_LOST for unit in units)
 
 
 def unitSeconds(unit: dict) -> float:

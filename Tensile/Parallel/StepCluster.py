@@ -157,6 +157,10 @@ class StepCluster:
 
     def workers(self, devices: Sequence[Device]) -> List[NodeWorker]:
         """The workers of the devices that the step begins with."""
+        keys = {keyOf(device) for device in devices}
+        for member in self._cluster.members():
+            if member.key in keys:  # one that is set aside at once is none that has come
+                self._seen.setdefault(member.key, set()).add(member.address)
         return [self._add(device) for device in devices]
 
     def _add(self, device: Device) -> NodeWorker:

@@ -10,7 +10,7 @@ import os
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .Contest import Contests
 from .DeviceNames import nodeFields
@@ -89,6 +89,7 @@ class StepReport:
         self._busy: Dict[int, float] = {}
         self._validationFailures = 0
         self._retimed = 0
+        self._retimings: Set[int] = set()  # numbers of the units that timed cells again
 
     @property
     def failedPairs(self) -> int:
@@ -106,6 +107,7 @@ class StepReport:
         pairs: int,
         tallies: Sequence[Dict[str, Any]] = (),
         lost: Sequence[Lost] = (),
+        retimings: Sequence[int] = (),
     ) -> None:
         """Adds what earlier runs had measured.
 
@@ -114,8 +116,10 @@ class StepReport:
             pairs: how many pairs they hold.
             tallies: what tallyOf said of their units.
             lost: what could not be measured.
+            retimings: numbers of the units that timed cells again.
         """
         self._pieces += pieces
+        self._retimings.update(retimings)
         self._data["resumedPairs"] = pairs
         self._data["resumedUnits"] = len({piece.unit for piece in pieces})
         for tally in tallies:
@@ -199,6 +203,7 @@ class StepReport:
         pairs = sum(p.problemCount * p.solutionCount for p in result.pieces)
         self._pieces += result.pieces
         if result.outcome.unit.retiming:
+            self._retimings.add(result.outcome.unit.number)
             self._retimed += pairs  # all else was counted where they were measured first
             return
         self._validationFailures += result.validationFailures
@@ -294,6 +299,7 @@ class StepReport:
 
     def _device(self, ordinal: int) -> Dict[str, Any]:
         own = [piece for piece in self._pieces if piece.device == ordinal]
+        again = [piece for piece in own if piece.unit in self._retimings]
         device = self._known[ordinal]
         return {
             "ordinal": ordinal,
@@ -302,6 +308,7 @@ class StepReport:
             "problems": _spans((p.firstProblem, p.problemCount) for p in own),
             "units": len({p.unit for p in own}),
             "pairs": sum(p.problemCount * p.solutionCount for p in own),
+            "retimedPairs": sum(p.problemCount * p.solutionCount for p in again),
             "busySeconds": round(self._busy.get(ordinal, 0.0), 3),
         }
 

@@ -37,6 +37,7 @@ def textSummary(summary: Dict[str, Any]) -> str:
     lines.append(_timeLine(summary))
     lines += _speedUpLine(summary)
     lines += [_nodeLine(node) for node in summary.get("nodes") or () if summary["steps"]]
+    lines += _setAsideLines(summary)
     if summary["steps"]:
         resumed = summary["counts"]["resumedPairs"] > 0
         lines += [_deviceLine(device, resumed) for device in summary["devices"]]
@@ -70,16 +71,19 @@ def _failureLines(summary: Dict[str, Any]) -> List[str]:
 
 
 def clientTroubles(summary: Dict[str, Any]) -> List[str]:
-    """A line on clients that crashed, hung or failed, whatever became of their pairs."""
-    kinds = summary["failedUnits"]
-    if not any(kinds.values()):
-        return []
+    """A line on clients that crashed, hung or failed, and one on units that lost their worker,
+    whatever became of their pairs."""
+    kinds, lines = summary["failedUnits"], []
     told = ["%d %s" % (count, kind) for kind, count in kinds.items() if count]
-    text = "clients that went wrong: %s" % ", ".join(told)
+    if told:
+        lines.append("clients that went wrong: %s" % ", ".join(told))
+    if summary.get("lostUnits"):  # files of older versions lack it
+        units = many(summary["lostUnits"], "unit")
+        lines.append("lost with their worker or node, which is no client's fault: %s" % units)
     lost = sum(summary["counts"][kind] for kind in kinds)
-    if summary["state"] == "finished" and not (lost or summary["exitStatus"]):
-        text += "; all their pairs were measured at another try"
-    return [text]
+    if lines and summary["state"] == "finished" and not (lost or summary["exitStatus"]):
+        lines = [line + "; all their pairs were measured at another try" for line in lines]
+    return lines
 
 
 def _timeLine(summary: Dict[str, Any]) -> str:
@@ -109,25 +113,40 @@ def _speedUpLine(summary: Dict[str, Any]) -> List[str]:
 
 
 def _nodeLine(node: Dict[str, Any]) -> str:
-    line = "node %s: %s, %s, %d pairs, busy %.0f %% of the benchmark time" % (
+    line = "node %s: %s, %s, %s, busy %.0f %% of the benchmark time" % (
         node["node"],
         many(len(node["devices"]), "device"),
         many(node["units"], "unit"),
-        node["pairs"],
+        _pairs(node),
         100 * node["busyShare"],
     )
     return line + (", %d lost" % len(node["lost"]) if node["lost"] else "")
 
 
+def _pairs(entry: Dict[str, Any]) -> str:
+    """So that those of all devices add up: what was timed again is told apart."""
+    again = entry.get("retimedPairs") or 0  # files of older versions lack it
+    return "%d pairs%s" % (entry["pairs"] - again, ", %d timed again" % again if again else "")
+
+
+def _setAsideLines(summary: Dict[str, Any]) -> List[str]:
+    names = {device["ordinal"]: nameIn(device, "ordinal") for device in summary["devices"]}
+    return [
+        "device(s) %s set aside: %s" % (", ".join(names[n] for n in each["devices"]), each["why"])
+        for node in summary.get("nodes") or ()
+        for each in node.get("lostBecause") or ()  # files of older versions lack it
+    ]
+
+
 def _deviceLine(device: Dict[str, Any], resumed: bool) -> str:
     # The results hold what earlier runs measured too; the time is this one's.
-    line = "device %s: %s, %d pairs, busy %s (%.0f %% of the benchmark time)"
+    line = "device %s: %s, %s, busy %s (%.0f %% of the benchmark time)"
     if resumed:
-        line = line.replace("pairs,", "pairs in all runs, in this one")
+        line = line.replace(", busy", " in all runs, in this one busy")
     line %= (
         nameIn(device, "ordinal"),
         many(device["units"], "unit"),
-        device["pairs"],
+        _pairs(device),
         duration(device["busySeconds"], tenths=True),
         100 * device["busyShare"],
     )

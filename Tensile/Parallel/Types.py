@@ -11,7 +11,11 @@ MEASURED = "measured"
 FAILED = "failed"
 CRASHED = "crashed"
 HUNG = "hung"
-OUTCOME_KINDS = (MEASURED, FAILED, CRASHED, HUNG)
+# What a client itself may do wrong.
+FAILURE_KINDS = (FAILED, CRASHED, HUNG)
+# Its worker, its node or the way there was lost: no client's fault.
+WORKER_LOST = "lost"
+OUTCOME_KINDS = (MEASURED, *FAILURE_KINDS, WORKER_LOST)
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,8 @@ class Nodes:
 
     def _start(self, command, variables, name):
         environment = {**self.marked.environment, **{k: str(v) for k, v in variables.items()}}
+        if "XDG_CACHE_HOME" in variables:  # a join: what it says by itself is looked at
+            environment.pop("DASK_LOGGING__DISTRIBUTED", None)
         with open(self.folder / (name + ".log"), "ab") as log:
             return subprocess.Popen(
                 list(map(str, command)),
@@ -78,6 +80,12 @@ class Nodes:
     def log(self, name):
         """What a node, or the scheduler, has said."""
         return (self.folder / (name + ".log")).read_text(errors="replace")
+
+    def strangeLines(self):
+        """What joins have said that is none of our lines: Dask's own words."""
+        names = [path.stem for path in self.folder.glob("*.log") if path.stem != "scheduler"]
+        lines = [line for name in names for line in self.log(name).splitlines()]
+        return [line for line in lines if line and not line.startswith("TensileParallel: ")]
 
     def waitForJoins(self, count):
         """Waits until so many devices have joined, in all."""

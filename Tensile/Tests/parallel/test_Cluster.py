@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -116,12 +117,15 @@ class Cluster(Nodes):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """The cluster of all tests here; at the end, nothing of it may be left."""
+    """The cluster of all tests here; at the end, nothing of it may be left. Whatever was killed,
+    at last the scheduler, the joins have said nothing but our own lines."""
     own = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
         own.waitForJoins(3)
         yield own
+        killHard(own.scheduler.pid)
         own.stop()
+        assert not own.strangeLines()
     finally:
         for pid in own.marked.own():
             killHard(pid)
@@ -170,6 +174,12 @@ def test_aRunEqualsSerialAndNamesItsNodes(cluster):
     devices = [(d["ordinal"], d["node"], d["nodeOrdinal"]) for d in report(step)["devices"]]
     assert devices == [(0, "a", 0), (1, "a", 1), (2, "b", 0)]
     _checkNodes(step, output)
+    own, counts = report(step)["devices"], report(step)["counts"]
+    pairs = sum(device["pairs"] - device["retimedPairs"] for device in own)
+    assert pairs == counts["measured"] + counts["rejected"] + counts["failed"]
+    assert sum(device["retimedPairs"] for device in own) == report(step)["retimedPairs"]
+    said = cluster.log("b")
+    assert "node b: device 0 (emulated" in said and "node b: device 0 has joined" in said
     assert report(step)["clientHash"] == hashlib.sha256(client.read_bytes()).hexdigest()
     assert all(cluster.events(record, node) for node in ("a", "b")), output
     if cluster.hides:
@@ -183,6 +193,27 @@ def test_aRunEqualsSerialAndNamesItsNodes(cluster):
     assert texts and all(b"Log level: " in text for text in texts)
     cache = cluster.folder / "a" / "cache" / "tensile-parallel"
     assert not list((cache / "work").rglob("unit_*.csv"))  # fetched, so it is gone there
+
+
+def test_aNodeWhoseFilesCannotBeWrittenIsSetAside(cluster):
+    """It is said once, with node, folder and reason; its device is tried no more; no client is
+    blamed, and the other node does the work."""
+    step, expected = cluster.step("full")
+    cluster.record("full", pairSeconds=0.01)
+    cache = cluster.folder / "b" / "cache" / "tensile-parallel"
+    (own,) = cache.glob("work/*/worker-*")
+    own.rename(own.with_name("kept"))
+    own.write_bytes(b"")
+    try:
+        status, output = finish(cluster.begin(step))
+    finally:
+        own.unlink()
+        own.with_name("kept").rename(own)
+    assert status == 0 and step.results.read_bytes() == expected, output
+    assert output.count("device 2 (b:0) is set aside: node b: %s/" % own) == 1, output
+    assert "Not a directory; set XDG_CACHE_HOME there" in output and "crashed" not in output
+    assert report(step)["devicesLost"] == [2]
+    assert not any(each["pairs"] for each in report(step)["devices"] if each["node"] == "b")
 
 
 def _ofNode(cluster, node, *words):
@@ -249,6 +280,7 @@ def test_theFrontEndIsKilledAndThenANode(cluster):
     process.kill()
     process.communicate()
     waitFor(lambda: not cluster.clients())
+    time.sleep(2.5)  # a node looks once a second whether its device is still wanted
     record = cluster.record("node", pairSeconds=0.1)
     process = cluster.begin(step, "--no-wait", "--devices", "0,7")
     waitFor(lambda: len(cluster.events(record, "b")) > 2 or process.poll() is not None)
@@ -263,6 +295,30 @@ def test_theFrontEndIsKilledAndThenANode(cluster):
     assert "node b: its worker is gone" in output
     gone = [each for each in report(step)["deviceChanges"] if each["node"] == "b"]
     assert gone and gone[0]["what"] in ("away", "lost"), gone
+
+
+def test_aNameThatAnotherJoinHasIsRefused(cluster):
+    """A second join of a node's name ends with one line while the first answers, and only then:
+    workers that the scheduler still has, but which are dead, keep nobody out."""
+    second = cluster.startNode("other", 1, None, "--node-name", "a")
+    assert second.wait(timeout=60) == 2
+    assert re.fullmatch(
+        "TensileParallel: error: node a has joined already, from tcp://127.0.0.1:[0-9]+: give this "
+        "join another name with --node-name",
+        cluster.log("other").splitlines()[-1],
+    )
+    silent = _ofNode(cluster, "a")
+    for pid in silent:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        second = cluster.startNode("other", 1, None, "--node-name", "a")
+        waitFor(lambda: "has joined tcp" in cluster.log("other") or second.poll() is not None)
+        assert second.poll() is None, cluster.log("other")
+    finally:
+        for pid in silent:
+            os.kill(pid, signal.SIGCONT)
+    second.terminate()
+    assert second.wait(timeout=60) == 0
 
 
 AUDIT = """

@@ -8,7 +8,7 @@ from Tensile.Parallel import Loop as LoopModule
 from Tensile.Parallel.Errors import InputError, RunError, WorkerLost
 from Tensile.Parallel.ParseArguments import parseClientArguments, parseRunArguments
 from Tensile.Parallel.Schedule import LOSSES_PER_UNIT, Rectangle
-from Tensile.Parallel.Types import Device
+from Tensile.Parallel.Types import MEASURED, WORKER_LOST, Device
 from Tensile.Parallel.Worker import WorkerFacts
 
 pytestmark = pytest.mark.unit
@@ -103,6 +103,27 @@ def test_aLostWorkerCountsAgainstNobody():
         worker.submit = _withStartsForgotten(worker)
     result = run.run()
     assert lost and not result.lost and not result.leftOver and not result.devicesLost
+    ends = [r.outcome for r in result.results if r.outcome.kind != MEASURED]
+    assert {(end.kind, end.message) for end in ends} == {
+        (WORKER_LOST, "node a: its worker is gone")
+    }
+    assert len(result.notes) == len(ends) and "crash" not in "".join(result.notes)
+
+
+def test_aNodeThatCannotGoOnIsSetAsideAtOnce():
+    """A node that says so under a unit, for its disk is full, is tried no more: one line, no
+    crash, and the others do its work."""
+    why = "node b: /cache: No space left on device; free space there"
+
+    def unit(device, unit):
+        return RunError(why) if device == 1 and not unit.baseline else None
+
+    run = Run(Script(unit=unit), devices=2, problems=8)
+    result = run.run()
+    assert not result.lost and not result.leftOver and result.devicesLost == [1]
+    assert run.workers[1].starts == 1
+    assert result.notes == ["device 1 is set aside: %s; 1 left" % why]
+    assert [(e.device, e.what, e.why) for e in result.changes] == [(1, "lost", why)]
 
 
 def _withStartsForgotten(worker):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Files on a node: the same path with the same content, or the private cache, always verified."""
 
+import hashlib
 import os
+import resource
 from dataclasses import replace
 
 import pytest
@@ -13,7 +15,10 @@ from Tensile.Parallel.Mirror import Mirror
 from Tensile.Parallel.NodeFiles import (
     KEEP_SECONDS,
     NodeCache,
+    SentFile,
+    checkRoom,
     describeFile,
+    errorsNameNode,
     hashFile,
     mappedValues,
 )
@@ -116,6 +121,44 @@ def test_damageIsSeen(library, tmp_path):
             send(cache, data, file)
             found, missing = cache.locate([file])
         assert not missing and hashFile(found[str(path)]) == file.sha256
+
+
+@pytest.fixture
+def smallFiles():
+    """As on a full disk, no file grows beyond some bytes; ends after the test."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_aFullCacheIsToldInOneLine(tmp_path, smallFiles):
+    """No half of a file is left, neither of what is sent nor of a copy; the error names the node,
+    the folder, the reason and the advice, and is none of the connection."""
+    cache = NodeCache(str(tmp_path / "cache"))
+    file = SentFile("/nowhere/library.yaml", hashlib.sha256(bytes(8192)).hexdigest(), 8192)
+    tries = [lambda: cache.receive(file.sha256, 0, bytes(8192), 8192, "x")]
+    tries.append(lambda: checkRoom(cache.root))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    send(cache, bytes(8192), file, 8192)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    tries.append(lambda: cache.locate([file]))
+    for each in tries:
+        with pytest.raises(RunError) as caught, errorsNameNode("b", cache.root):
+            each()
+        assert str(caught.value) == (
+            "node b: %s: File too large; free space there, or set XDG_CACHE_HOME there to a "
+            "folder with room" % cache.root
+        )
+    files = [name for _, _, names in os.walk(cache.root) for name in names]
+    assert files == [file.sha256]
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(RunError) as caught, errorsNameNode("b", str(tmp_path / "file")):
+        NodeCache(str(tmp_path / "file" / "cache"))
+    assert str(caught.value) == (
+        "node b: %s: Not a directory; set XDG_CACHE_HOME there to a folder of your own"
+        % (tmp_path / "file" / "cache")
+    )
 
 
 def test_namesFromTheNetworkAreNoPaths(library, tmp_path):

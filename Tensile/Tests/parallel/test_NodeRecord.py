@@ -67,7 +67,7 @@ def clusterStep(changes=None, **more):
               exit=0, attempt=1, started=113.0, ended=115.0 - (n == 2))
         for n in range(4)
     ]  # fmt: skip
-    units[2].update(kind="crashed", message="the worker died")
+    units[2].update(kind="lost", message="node b: its worker is gone")
     failure = entry(2, kind="crashed", problem=2, solution="S", message="m", tail="last words")
     return {
         **STEP,
@@ -89,6 +89,40 @@ def clusterStep(changes=None, **more):
 
 def clusterSummary():
     return executionSummary(makeRecord(devices=DEVICES), [clusterStep()])
+
+
+def test_whyANodeIsOutIsTold():
+    """The closing words have a line with the reason, once, and the devices that it holds for."""
+    changes = [(2, "lost", 113.0), (2, "joined", 114.0), (2, "lost", 115.0)]
+    step = clusterStep(changes=changes)
+    for change in step["deviceChanges"]:
+        change["why"] = "node b: /cache: No space left on device"
+    summary = executionSummary(makeRecord(devices=DEVICES), [step])
+    told = [line for line in textSummary(summary).splitlines() if "No space" in line]
+    assert told == ["device(s) 2 (b:0) set aside: node b: /cache: No space left on device"]
+
+
+def test_thePairsOfNodesAndDevicesAddUp():
+    """What was timed again is told apart, so that the rest of all is what was measured."""
+    step = clusterStep(retimedPairs=1)
+    step["devices"][1]["retimedPairs"] = 1
+    lines = textSummary(executionSummary(makeRecord(devices=DEVICES), [step])).splitlines()
+    assert any(line.startswith("node a: 3 devices, 3 units, 5 pairs, 1 timed") for line in lines)
+    assert any(
+        line.startswith("device 1 (a:1): 1 unit, 1 pairs, 1 timed again, busy") for line in lines
+    )
+
+
+def test_aLostWorkerIsNoCrashOfAClient():
+    """A unit that was lost with its node is no client that went wrong: it is told apart."""
+    fine = clusterStep(counts={"measured": 8}, failures=[])
+    summary = executionSummary(makeRecord(devices=DEVICES), [fine])
+    assert not any(summary["failedUnits"].values()) and summary["lostUnits"] == 1
+    assert not any(device["failedUnits"] for device in summary["devices"])
+    assert textSummary(summary).splitlines()[0] == (
+        "lost with their worker or node, which is no client's fault: 1 unit; "
+        "all their pairs were measured at another try"
+    )
 
 
 def test_namesOfDevices():

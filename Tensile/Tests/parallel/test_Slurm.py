@@ -121,7 +121,7 @@ def test_aJoinLeavesWhereThereIsNoScheduler(tmp_path):
     site = Site(tmp_path)
     words = ["--join", "tcp://127.0.0.1:1", "--emulate", "1", "--leave-after", "0.1"]
     said, _ = site.marked.start([*COMMAND, *words]).communicate(timeout=60)
-    assert "leaving: there is no scheduler" in said, said
+    assert "is leaving: there is no scheduler" in said, said
 
 
 def test_whatSlurmSays(tmp_path, monkeypatch):
