@@ -53,6 +53,10 @@ CONNECT_SECONDS = 30.0
 ABSENCE_SECONDS = 30.0
 # …and how long the scheduler may be, whose workers come back with it.
 SCHEDULER_ABSENCE_SECONDS = 600.0
+# How long a scheduler that is there again may take to answer, in seconds.
+AGAIN_SECONDS = 10.0
+# How long it may take to find out whether anybody listens, in seconds.
+PING_SECONDS = 5.0
 # How long nodes may take to give up what they do for us when we end, in seconds.
 END_SECONDS = 15.0
 # What is said of a clock that differs by less is only noise of the network.
@@ -182,8 +186,8 @@ class Cluster:
         deadline = time.monotonic() + seconds
         while True:
             try:
-                await self._newClient(max(1.0, deadline - time.monotonic()))
-                await self._look()
+                await self._newClient(max(1.0, min(seconds, CONNECT_SECONDS)))
+                await self._lookWhileConnected()
                 break
             except Exception as error:
                 # It may have been just about to restart. (Dask wants a certificate by TypeError.)
@@ -214,9 +218,11 @@ class Cluster:
         address = self._place.current()
         if not address:
             raise FileNotFoundError("there is no such file that a scheduler has written")
+        # Only where somebody listens: else Dask's client would try again after pauses that double.
+        await asyncio.wait_for(_ping(address), min(seconds, PING_SECONDS))
         opening = asyncio.ensure_future(self._openClient(address, seconds))
         done, _ = await asyncio.wait({opening}, timeout=seconds)
-        if not done:
+        if not done or opening.cancelled():
             opening.add_done_callback(_retrieve)
             opening.cancel()
             raise asyncio.TimeoutError()
@@ -244,17 +250,35 @@ class Cluster:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             try:
-                await self._look()
-                self._lostSince = None
-            except asyncio.CancelledError:
-                if self._client.status in ("closing", "closed"):
+                if self.isConnected:
+                    await self._lookWhileConnected()
+                else:
                     await self._connectAgain()
-                    continue
-                raise
+                self._lostSince = None
             except Exception as error:
                 self._noteLoss(error)
-                if self._client.status in ("closing", "closed"):
-                    await self._connectAgain()
+
+    @property
+    def isConnected(self) -> bool:
+        """Whether the scheduler is there, as far as Dask's client has noticed."""
+        return bool(self._client.status == "running")
+
+    async def _lookWhileConnected(self) -> None:
+        """Looks; where the connection breaks, that would wait for as long as Dask's client does.
+
+        Raises:
+            OSError: the connection is lost.
+        """
+        looking = asyncio.ensure_future(self._look())
+        looking.add_done_callback(_retrieve)
+        try:
+            while not looking.done() and self.isConnected:
+                await asyncio.wait({looking}, timeout=WATCH_SECONDS)
+            if not looking.done() or looking.cancelled():
+                raise ConnectionError("the connection was lost")
+            looking.result()
+        finally:
+            looking.cancel()
 
     def _noteLoss(self, error: BaseException) -> None:
         if self._lostSince is None:
@@ -262,13 +286,17 @@ class Cluster:
             log.warning("the scheduler %s does not answer: %s", self.where, _oneLine(error))
 
     async def _connectAgain(self) -> None:
-        """Dask's client gives up after a while; a scheduler may need longer to come back."""
+        """A new client: Dask's own tries again after pauses that double, up to minutes.
+
+        Raises:
+            OSError, asyncio.TimeoutError: there is no scheduler yet.
+        """
         self._forgetAll()
-        try:
-            await self._newClient(5.0)
-            log.warning("connected to the scheduler %s again", self.where)
-        except Exception as error:
-            self._noteLoss(error)
+        if self._client.status not in ("closing", "closed"):
+            self._tasks.append(asyncio.ensure_future(self._client.close(timeout=AGAIN_SECONDS)))
+            self._tasks[-1].add_done_callback(_retrieve)
+        await self._newClient(AGAIN_SECONDS)
+        log.warning("connected to the scheduler %s again", self.where)
 
     def _forgetAll(self) -> None:
         for address in list(self._connected):
@@ -343,7 +371,13 @@ class Cluster:
         return await self._unlessGone(worker, self._call(worker.address, function, arguments))
 
     async def _call(self, address: str, function: Callable[..., Any], arguments: Any) -> Any:
-        found = await self._client.run(function, *arguments, workers=[address], on_error="return")
+        client = self._client
+        try:
+            found = await client.run(function, *arguments, workers=[address], on_error="return")
+        except Exception as error:
+            if client.status == "running":
+                raise
+            raise WorkerLost(_oneLine(error)) from None  # of many kinds
         answer = found.get(address, WorkerLost("no answer"))
         if isinstance(answer, OSError):
             raise WorkerLost(_oneLine(answer))
@@ -352,7 +386,13 @@ class Cluster:
         return answer
 
     def submit(self, worker: Connected, function: Callable[..., Any], *arguments: Any) -> Any:
-        """A task for one worker and no other; Dask never runs it again by itself."""
+        """A task for one worker and no other; Dask never runs it again by itself.
+
+        Raises:
+            WorkerLost: the worker is gone, or the connection.
+        """
+        if not self.isConnected or worker.gone.is_set():
+            raise WorkerLost("node %s: the connection was lost" % worker.member.node)
         return self._client.submit(
             pickle.loads,
             pickle.dumps(_Call(function, arguments)),
@@ -447,6 +487,16 @@ class Cluster:
                 follower.answered(answer)
                 more = more or answer.more
         return more
+
+
+async def _ping(address: str) -> None:
+    """Connects, and no more.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    _, writer = await asyncio.open_connection(*hostAndPort(address))
+    writer.close()
 
 
 def _importClient() -> Any:

@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: MIT
 """The loop and the schedule where devices come and go, and workers are lost; and the options."""
 
+import asyncio
+import socket
+import time
+from dataclasses import replace
+
 import pytest
+from Processes import waitFor
 from test_Loop import RUNS, FakeWorker, Run, Script
 
+from Tensile.Parallel import Cluster as ClusterModule
 from Tensile.Parallel import Loop as LoopModule
 from Tensile.Parallel.Errors import InputError, RunError, WorkerLost
+from Tensile.Parallel.NodeWorker import NodeWorker
 from Tensile.Parallel.ParseArguments import parseClientArguments, parseRunArguments
 from Tensile.Parallel.Schedule import LOSSES_PER_UNIT, Rectangle
 from Tensile.Parallel.Types import Device
@@ -235,3 +243,81 @@ def test_itIsKeptWhenDevicesCameAndWent():
         (0, "away", "node a: its worker is gone"),
         (0, "back", ""),
     ]
+
+
+class DasksClient:
+    """Dask's client, as far as Cluster.py uses it. Where the scheduler is away, it hangs."""
+
+    def __init__(self, members):
+        self.status = "running"
+        self._members = members
+
+    async def nthreads(self):
+        """A worker of each address."""
+        if self.status != "running":
+            await asyncio.sleep(1000)
+        return dict.fromkeys(self._members, 1)
+
+    async def run(self, function, *arguments, workers, on_error):
+        """What each of them answers."""
+        await self.nthreads()
+        return {address: self._members[address] for address in workers}
+
+    async def close(self, timeout):
+        """That hangs, too."""
+        was, self.status = self.status, "closing"
+        if was != "running":
+            await asyncio.sleep(timeout)
+
+
+def facts(node):
+    """What NodeSide.facts says of a device."""
+    words = dict.fromkeys("version hash driver rocm kernel python".split(), "")
+    device = Device(0, "0", emulated=True, uniqueId="1")
+    own = {"node": node, "join": node, "device": device, "client": (), "leaving": False}
+    return {**words, **own, "now": time.time()}
+
+
+def test_theSchedulerRestarts(monkeypatch):
+    """However long it was away, the front end is there soon after it: Dask's own client would try
+    again after pauses that double. Meanwhile nothing is handed to workers, and a worker that was
+    lost with it has not died."""
+    monkeypatch.setattr(ClusterModule, "WATCH_SECONDS", 0.02)
+    clients = [DasksClient({"tcp://w:1": facts("a")}), DasksClient({"tcp://w:2": facts("a")})]
+    left = list(clients)
+
+    async def openClient(self, address, seconds):
+        return left.pop(0)
+
+    monkeypatch.setattr(ClusterModule.Cluster, "_openClient", openClient)
+    monkeypatch.setattr(ClusterModule, "requireDistributed", lambda: None)
+    scheduler = socket.create_server(("127.0.0.1", 0))
+    address = scheduler.getsockname()
+    cluster = ClusterModule.Cluster("tcp://127.0.0.1:%d" % address[1])
+    cluster.connect()
+    try:
+        waitFor(cluster.members)
+        device = replace(cluster.members()[0].device, node="a")
+        worker = NodeWorker(device, cluster, "", None, (), True)
+        worker.starts = 3
+        begun = cluster.connected()[0]
+        scheduler.close()
+        clients[0].status = "connecting"
+        waitFor(lambda: not cluster.members())
+        assert begun.gone.is_set()
+
+        async def lost():
+            return cluster.submit(begun, facts)
+
+        with pytest.raises(WorkerLost):
+            cluster.spawn(worker._noting(lost())).result()
+        assert worker.starts == 2 and left
+        scheduler = socket.create_server(address)
+        waitFor(cluster.members)
+        assert [member.address for member in cluster.members()] == ["tcp://w:2"] and not left
+        with pytest.raises(WorkerLost):  # one of the old ones
+            cluster.spawn(worker._noting(lost())).result()
+        assert worker.starts == 2
+    finally:
+        cluster.close()
+        scheduler.close()
