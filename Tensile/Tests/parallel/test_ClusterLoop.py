@@ -12,10 +12,12 @@ from test_Loop import RUNS, FakeWorker, Run, Script
 
 from Tensile.Parallel import Cluster as ClusterModule
 from Tensile.Parallel import Loop as LoopModule
+from Tensile.Parallel import StepCluster as StepClusterModule
 from Tensile.Parallel.Errors import InputError, RunError, WorkerLost
 from Tensile.Parallel.NodeWorker import NodeWorker
 from Tensile.Parallel.ParseArguments import parseClientArguments, parseRunArguments
 from Tensile.Parallel.Schedule import LOSSES_PER_UNIT, Rectangle
+from Tensile.Parallel.StepCluster import openCluster
 from Tensile.Parallel.Types import Device
 from Tensile.Parallel.Worker import WorkerFacts
 
@@ -321,3 +323,16 @@ def test_theSchedulerRestarts(monkeypatch):
     finally:
         cluster.close()
         scheduler.close()
+
+
+def test_nobodyJoins(monkeypatch):
+    """A run says that no node has joined, and no other thing that it would miss then."""
+    monkeypatch.setattr(StepClusterModule, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(StepClusterModule.Cluster, "connect", lambda self, seconds: None)
+    for place, said in (
+        (("tcp://h:1", ""), r"--join tcp://h:1`$"),
+        (("", "/f"), "--join --scheduler-file /f`$"),
+    ):
+        with pytest.raises(InputError, match="^no device .*no node has joined.*" + said):
+            with openCluster(*place, lambda text: None):
+                pass
