@@ -51,7 +51,7 @@ SLOW_SECONDS = 3.0
 CONNECT_SECONDS = 30.0
 # How long a device may be away before its work goes to others…
 ABSENCE_SECONDS = 30.0
-# …and how long the scheduler may be, whose workers come back with it.
+# …and how long the scheduler may be, whose workers come back with it, or all devices at once.
 SCHEDULER_ABSENCE_SECONDS = 600.0
 # How long a scheduler that is there again may take to answer, in seconds.
 AGAIN_SECONDS = 10.0
@@ -342,16 +342,18 @@ class Cluster:
         Raises:
             RunError: it was away for too long.
         """
-        begun = time.monotonic()
+        begun = since = time.monotonic()
         while True:
             for each in self._connected.values():
                 if each.member.key == keyOf(device) and not each.member.leaving:
                     return each
-            away = time.monotonic() - begun
-            limit = SCHEDULER_ABSENCE_SECONDS if self._lostSince is not None else ABSENCE_SECONDS
-            if away > limit:
-                what = "the scheduler" if self._lostSince is not None else "node %s" % device.node
-                raise RunError("%s was away for %.0f s" % (what, away))
+            now = time.monotonic()
+            isLost = self._lostSince is not None
+            if isLost or not self._connected:
+                since = now  # nobody is there who could take its work
+            if now - since > ABSENCE_SECONDS or now - begun > SCHEDULER_ABSENCE_SECONDS:
+                what = "the scheduler" if isLost else "node %s" % device.node
+                raise RunError("%s was away for %.0f s" % (what, now - begun))
             await asyncio.sleep(0.1)
 
     def connected(self) -> List[Connected]:

@@ -5,6 +5,7 @@ import asyncio
 import socket
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from Processes import waitFor
@@ -323,6 +324,48 @@ def test_theSchedulerRestarts(monkeypatch):
     finally:
         cluster.close()
         scheduler.close()
+
+
+def awayFor(monkeypatch, **events):
+    """How long a device is waited for, in seconds, by a clock of our own.
+
+    Args:
+        events: such as at40=f: what happens when.
+    """
+    cluster = ClusterModule.Cluster("tcp://h:1")
+    clock = SimpleNamespace(now=0)
+
+    async def sleep(seconds):
+        events.get("at%d" % clock.now, lambda cluster: None)(cluster)
+        clock.now += 1
+
+    monkeypatch.setattr(ClusterModule.asyncio, "sleep", sleep)
+    monkeypatch.setattr(ClusterModule.time, "monotonic", lambda: clock.now)
+    with pytest.raises(RunError, match="^(node a|the scheduler) was away for [0-9]+ s$") as caught:
+        cluster.find(Device(0, "0", uniqueId="1", node="a")).send(None)
+    monkeypatch.undo()
+    return clock.now, str(caught.value)
+
+
+def test_aDeviceIsGivenUpWhereAnotherCanTakeItsWork(monkeypatch):
+    """Where all nodes are away, as when a switch restarts, or the scheduler, the run waits longer;
+    and when that is over, for the others of them as for any node."""
+
+    def join(cluster):
+        member = ClusterModule._memberOf("tcp://b:1", facts("b"), 0.0)
+        cluster._connected["tcp://b:1"] = ClusterModule.Connected(member)
+
+    def lose(cluster):
+        cluster._lostSince = 1.0
+
+    def find(cluster):
+        cluster._lostSince = None
+
+    assert awayFor(monkeypatch) == (601, "node a was away for 601 s")
+    assert awayFor(monkeypatch, at0=join) == (31, "node a was away for 31 s")
+    assert awayFor(monkeypatch, at5=lose) == (601, "the scheduler was away for 601 s")
+    story = {"at5": lose, "at100": join, "at200": find}
+    assert awayFor(monkeypatch, **story) == (231, "node a was away for 231 s")
 
 
 def test_nobodyJoins(monkeypatch):
