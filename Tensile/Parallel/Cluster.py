@@ -326,8 +326,7 @@ class Cluster:
             found = await self._client.run(NodeSide.facts, workers=[address], on_error="return")
             facts = found.get(address)
             if isinstance(facts, dict):
-                between = (asked + time.time()) / 2
-                self._connected[address] = Connected(_memberOf(address, facts, between))
+                self._connected[address] = Connected(_memberOf(address, facts, asked, time.time()))
             elif not isinstance(facts, OSError):
                 log.debug("%s is no worker of ours: %r", address, facts)
                 self._strangers.add(address)
@@ -543,8 +542,9 @@ def requireDistributed() -> None:
         )
 
 
-def _memberOf(address: str, facts: Dict[str, Any], between: float) -> Member:
-    ahead = facts["now"] - between
+def _memberOf(address: str, facts: Dict[str, Any], asked: float, answered: float) -> Member:
+    ahead = facts["now"] - (asked + answered) / 2
+    noise = CLOCK_NOISE_SECONDS + (answered - asked) / 2  # it may have answered at any moment
     names = ("driver", "rocm", "kernel", "python")
     return Member(
         address=address,
@@ -557,7 +557,7 @@ def _memberOf(address: str, facts: Dict[str, Any], between: float) -> Member:
         versions={name: facts[name] for name in names},
         leaving=facts["leaving"],
         busy=facts.get("busy", False),
-        clockAhead=ahead if abs(ahead) > CLOCK_NOISE_SECONDS else 0.0,
+        clockAhead=ahead if abs(ahead) > noise else 0.0,
     )
 
 

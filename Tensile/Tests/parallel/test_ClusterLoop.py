@@ -352,7 +352,7 @@ def test_aDeviceIsGivenUpWhereAnotherCanTakeItsWork(monkeypatch):
     and when that is over, for the others of them as for any node."""
 
     def join(cluster):
-        member = ClusterModule._memberOf("tcp://b:1", facts("b"), 0.0)
+        member = ClusterModule._memberOf("tcp://b:1", facts("b"), 0.0, 0.0)
         cluster._connected["tcp://b:1"] = ClusterModule.Connected(member)
 
     def lose(cluster):
@@ -366,6 +366,14 @@ def test_aDeviceIsGivenUpWhereAnotherCanTakeItsWork(monkeypatch):
     assert awayFor(monkeypatch, at5=lose) == (601, "the scheduler was away for 601 s")
     story = {"at5": lose, "at100": join, "at200": find}
     assert awayFor(monkeypatch, **story) == (231, "node a was away for 231 s")
+
+
+def test_aNodeThatAnswersLateHasNoOtherClock():
+    """What a node's clock differs by is known as well as the time of its answer, and no better."""
+    for ahead, seconds, found in ((0, 9, 0), (9, 9, 0), (3600, 9, 3595.5), (-3600, 1, -3600.5)):
+        said = {**facts("a"), "now": 1000.0 + ahead}
+        member = ClusterModule._memberOf("tcp://a:1", said, 1000.0, 1000.0 + seconds)
+        assert member.clockAhead == found
 
 
 def test_nobodyJoins(monkeypatch):
