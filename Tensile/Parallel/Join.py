@@ -297,10 +297,7 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     leaving = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaving.set)
     try:
-        joining = asyncio.ensure_future(_begin(nanny))
-        if not (await asyncio.wait({joining}, timeout=QUIET_SECONDS))[0]:
-            tell("TensileParallel: device %d: still joining %s" % (spec["ordinal"], place))
-        await joining
+        await _joined(nanny, place, spec["ordinal"])
     except Exception as error:
         text = "TensileParallel: device %d has not joined: %s"
         tell(text % (spec["ordinal"], causeOf(error)), sys.stderr)
@@ -312,10 +309,29 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     if left.done() and nanny.worker_address:
         try:
             await asyncio.wait_for(_call(nanny, leave), FAREWELL_SECONDS + 2)
+        except OSError:
+            pass  # it had the signal as well, as when Slurm ends a job, and is gone
         except Exception as error:  # it is dying anyway
             tell("TensileParallel: device %d: %r" % (spec["ordinal"], error), sys.stderr)
     await nanny.close(timeout=5)
     return 0
+
+
+async def _joined(nanny: Any, place: Place, ordinal: int) -> None:
+    """Waits until the worker is ready.
+
+    Raises:
+        OSError: the scheduler has gone meanwhile: Dask would look for it after pauses that double.
+    """
+    joining = asyncio.ensure_future(_begin(nanny))
+    begun, said, loop = time.monotonic(), False, asyncio.get_running_loop()
+    while not (await asyncio.wait({joining}, timeout=_CONNECT_SECONDS))[0]:
+        if not said and time.monotonic() - begun > QUIET_SECONDS:
+            tell("TensileParallel: device %d: still joining %s" % (ordinal, place))
+            said = True
+        if not await loop.run_in_executor(None, _listens, place.current()):
+            raise ConnectionError("the scheduler is gone")
+    await joining
 
 
 async def _begin(nanny: Any) -> None:

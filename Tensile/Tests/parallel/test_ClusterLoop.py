@@ -12,11 +12,13 @@ from Processes import waitFor
 from test_Loop import RUNS, FakeWorker, Run, Script
 
 from Tensile.Parallel import Cluster as ClusterModule
+from Tensile.Parallel import Join
 from Tensile.Parallel import Loop as LoopModule
 from Tensile.Parallel import StepCluster as StepClusterModule
 from Tensile.Parallel.Errors import InputError, RunError, WorkerLost
 from Tensile.Parallel.NodeWorker import NodeWorker
 from Tensile.Parallel.ParseArguments import parseClientArguments, parseRunArguments
+from Tensile.Parallel.Place import Place
 from Tensile.Parallel.Schedule import LOSSES_PER_UNIT, Rectangle
 from Tensile.Parallel.StepCluster import openCluster
 from Tensile.Parallel.Types import Device
@@ -374,6 +376,27 @@ def test_aNodeThatAnswersLateHasNoOtherClock():
         said = {**facts("a"), "now": 1000.0 + ahead}
         member = ClusterModule._memberOf("tcp://a:1", said, 1000.0, 1000.0 + seconds)
         assert member.clockAhead == found
+
+
+def test_aJoinDoesNotWaitForDaskWhereTheSchedulerIsGone(monkeypatch):
+    """A device whose scheduler goes while it joins begins anew: Dask's Nanny would try again after
+    pauses that double."""
+    monkeypatch.setattr(Join, "_CONNECT_SECONDS", 0.05)
+
+    class Nanny:
+        def __await__(self):
+            return asyncio.sleep(1000).__await__()
+
+    async def joining():
+        with socket.create_server(("127.0.0.1", 0)) as scheduler:
+            place = Place("tcp://127.0.0.1:%d" % scheduler.getsockname()[1], "")
+            task = asyncio.ensure_future(Join._joined(Nanny(), place, 0))
+            await asyncio.sleep(0.2)
+            assert not task.done()
+        await task
+
+    with pytest.raises(ConnectionError, match="the scheduler is gone"):
+        asyncio.run(joining())
 
 
 def test_nobodyJoins(monkeypatch):
