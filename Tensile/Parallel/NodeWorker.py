@@ -239,6 +239,9 @@ class NodeWorker:
         if self._mirror is not None and answer.job == self._job:
             for suffix, part in answer.parts.items():
                 self._mirror.add(suffix, part)
+            if self._mirror.problem is not None and self._worker is not None:
+                # No room here: nothing that the unit measures from now on could be kept.
+                asyncio.ensure_future(self._shorten(self._worker, self._job))
 
 
 def _byOurClock(result: UnitResult, ahead: float) -> UnitResult:

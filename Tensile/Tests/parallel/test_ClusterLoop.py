@@ -2,6 +2,7 @@
 """The loop and the schedule where devices come and go, and workers are lost; and the options."""
 
 import asyncio
+import errno
 import socket
 import time
 from dataclasses import replace
@@ -16,6 +17,7 @@ from Tensile.Parallel import Join
 from Tensile.Parallel import Loop as LoopModule
 from Tensile.Parallel import StepCluster as StepClusterModule
 from Tensile.Parallel.Errors import InputError, RunError, WorkerLost
+from Tensile.Parallel.NodeUnit import Answer
 from Tensile.Parallel.NodeWorker import NodeWorker
 from Tensile.Parallel.ParseArguments import parseClientArguments, parseRunArguments
 from Tensile.Parallel.Place import Place
@@ -397,6 +399,31 @@ def test_aJoinDoesNotWaitForDaskWhereTheSchedulerIsGone(monkeypatch):
 
     with pytest.raises(ConnectionError, match="the scheduler is gone"):
         asyncio.run(joining())
+
+
+def test_aUnitWhoseFilesHaveNoRoomEndsEarly():
+    """What it would measure from then on could not be kept, and its end ends the run."""
+    called = []
+
+    class Connection:
+        async def call(self, worker, function, run, job):
+            called.append((function.__name__, run, job))
+
+    device = Device(0, "0", uniqueId="1", node="a")
+    worker = NodeWorker(device, Connection(), "r", None, (), True)
+    worker._worker, worker._job = object(), "j"
+    worker._mirror = SimpleNamespace(problem=None, add=lambda suffix, part: None)
+    answer = Answer("j", {}, False, False)
+
+    async def answered(problem):
+        worker._mirror.problem = problem
+        worker.answered(answer)
+        await asyncio.sleep(0)
+
+    asyncio.run(answered(None))
+    assert not called
+    asyncio.run(answered(OSError(errno.ENOSPC, "full")))
+    assert called == [("stop", "r", "j")]
 
 
 def test_nobodyJoins(monkeypatch):
