@@ -46,6 +46,8 @@ RESTART_SECONDS = (0.2, 1.0, 2.0, 5.0)
 # A child that was up for so long starts anew without waiting.
 STEADY_SECONDS = 30.0
 _CONNECT_SECONDS = 2.0
+# How long a device's own worker may take to be reached, in seconds: it may be gone.
+WORKER_SECONDS = 5.0
 # A join that has not come about after so long says that it is still at it.
 QUIET_SECONDS = 15.0
 # Exit status of a child that has waited for the scheduler for as long as it was to.
@@ -349,7 +351,8 @@ async def _call(nanny: Any, function: Callable[[], Any]) -> None:
     from distributed.core import clean_exception, rpc
     from distributed.protocol.pickle import dumps
 
-    async with rpc(nanny.worker_address, connection_args=nanny.connection_args) as worker:
+    options = {"timeout": WORKER_SECONDS, "connection_args": nanny.connection_args}
+    async with rpc(nanny.worker_address, **options) as worker:
         answer = await worker.run(function=dumps(function), args=dumps(()), kwargs=dumps({}))
     if answer["status"] == "error":
         raise clean_exception(**answer)[1]

@@ -5,6 +5,7 @@ The second node sees nothing of the front end's folder where that can be arrange
 sent to it. docs/cluster.md has what must hold; benchmarks/benchCluster.py tries it at length.
 """
 
+import asyncio
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from Clusters import BIN, SCHEDULER, Nodes, freePort, killHard
@@ -22,6 +24,7 @@ from Processes import Marked, waitFor
 from test_Report import makeRecord
 from test_Timeline import checkTrace
 
+from Tensile.Parallel import Join, NodeSide
 from Tensile.Parallel.Report import executionSummary
 from Tensile.Parallel.Timeline import timeline
 from Tensile.Parallel.Types import Device
@@ -276,6 +279,14 @@ sys.addaudithook(audit)
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
+
+
+def test_aJoinDoesNotWaitForAWorkerThatIsGone(monkeypatch):
+    """Slurm signals every process of a job: the worker may be gone before it is told to leave."""
+    monkeypatch.setattr(Join, "WORKER_SECONDS", 0.2)
+    nanny = SimpleNamespace(worker_address="tcp://127.0.0.1:%d" % freePort(), connection_args={})
+    with pytest.raises(OSError, match="0.2 s"):
+        asyncio.run(asyncio.wait_for(Join._call(nanny, NodeSide.leave), 20))
 
 
 def test_withoutASchedulerNothingListens(recorded):
