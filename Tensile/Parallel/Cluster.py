@@ -51,8 +51,12 @@ SLOW_SECONDS = 3.0
 CONNECT_SECONDS = 30.0
 # How long a device may be away before its work goes to others…
 ABSENCE_SECONDS = 30.0
-# …and how long the scheduler may be, whose workers come back with it.
+# …and how long the scheduler may be, whose workers come back with it, or all devices at once.
 SCHEDULER_ABSENCE_SECONDS = 600.0
+# How long a scheduler that is there again may take to answer, in seconds.
+AGAIN_SECONDS = 10.0
+# How long it may take to find out whether anybody listens, in seconds.
+PING_SECONDS = 5.0
 # How long nodes may take to give up what they do for us when we end, in seconds.
 END_SECONDS = 15.0
 # What is said of a clock that differs by less is only noise of the network.
@@ -182,8 +186,8 @@ class Cluster:
         deadline = time.monotonic() + seconds
         while True:
             try:
-                await self._newClient(max(1.0, deadline - time.monotonic()))
-                await self._look()
+                await self._newClient(max(1.0, min(seconds, CONNECT_SECONDS)))
+                await self._lookWhileConnected()
                 break
             except Exception as error:
                 # It may have been just about to restart. (Dask wants a certificate by TypeError.)
@@ -214,9 +218,11 @@ class Cluster:
         address = self._place.current()
         if not address:
             raise FileNotFoundError("there is no such file that a scheduler has written")
+        # Only where somebody listens: else Dask's client would try again after pauses that double.
+        await asyncio.wait_for(_ping(address), min(seconds, PING_SECONDS))
         opening = asyncio.ensure_future(self._openClient(address, seconds))
         done, _ = await asyncio.wait({opening}, timeout=seconds)
-        if not done:
+        if not done or opening.cancelled():
             opening.add_done_callback(_retrieve)
             opening.cancel()
             raise asyncio.TimeoutError()
@@ -244,17 +250,35 @@ class Cluster:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             try:
-                await self._look()
-                self._lostSince = None
-            except asyncio.CancelledError:
-                if self._client.status in ("closing", "closed"):
+                if self.isConnected:
+                    await self._lookWhileConnected()
+                else:
                     await self._connectAgain()
-                    continue
-                raise
+                self._lostSince = None
             except Exception as error:
                 self._noteLoss(error)
-                if self._client.status in ("closing", "closed"):
-                    await self._connectAgain()
+
+    @property
+    def isConnected(self) -> bool:
+        """Whether the scheduler is there, as far as Dask's client has noticed."""
+        return bool(self._client.status == "running")
+
+    async def _lookWhileConnected(self) -> None:
+        """Looks; where the connection breaks, that would wait for as long as Dask's client does.
+
+        Raises:
+            OSError: the connection is lost.
+        """
+        looking = asyncio.ensure_future(self._look())
+        looking.add_done_callback(_retrieve)
+        try:
+            while not looking.done() and self.isConnected:
+                await asyncio.wait({looking}, timeout=WATCH_SECONDS)
+            if not looking.done() or looking.cancelled():
+                raise ConnectionError("the connection was lost")
+            looking.result()
+        finally:
+            looking.cancel()
 
     def _noteLoss(self, error: BaseException) -> None:
         if self._lostSince is None:
@@ -262,13 +286,17 @@ class Cluster:
             log.warning("the scheduler %s does not answer: %s", self.where, _oneLine(error))
 
     async def _connectAgain(self) -> None:
-        """Dask's client gives up after a while; a scheduler may need longer to come back."""
+        """A new client: Dask's own tries again after pauses that double, up to minutes.
+
+        Raises:
+            OSError, asyncio.TimeoutError: there is no scheduler yet.
+        """
         self._forgetAll()
-        try:
-            await self._newClient(5.0)
-            log.warning("connected to the scheduler %s again", self.where)
-        except Exception as error:
-            self._noteLoss(error)
+        if self._client.status not in ("closing", "closed"):
+            self._tasks.append(asyncio.ensure_future(self._client.close(timeout=AGAIN_SECONDS)))
+            self._tasks[-1].add_done_callback(_retrieve)
+        await self._newClient(AGAIN_SECONDS)
+        log.warning("connected to the scheduler %s again", self.where)
 
     def _forgetAll(self) -> None:
         for address in list(self._connected):
@@ -298,8 +326,7 @@ class Cluster:
             found = await self._client.run(NodeSide.facts, workers=[address], on_error="return")
             facts = found.get(address)
             if isinstance(facts, dict):
-                between = (asked + time.time()) / 2
-                self._connected[address] = Connected(_memberOf(address, facts, between))
+                self._connected[address] = Connected(_memberOf(address, facts, asked, time.time()))
             elif not isinstance(facts, OSError):
                 log.debug("%s is no worker of ours: %r", address, facts)
                 self._strangers.add(address)
@@ -314,16 +341,18 @@ class Cluster:
         Raises:
             RunError: it was away for too long.
         """
-        begun = time.monotonic()
+        begun = since = time.monotonic()
         while True:
             for each in self._connected.values():
                 if each.member.key == keyOf(device) and not each.member.leaving:
                     return each
-            away = time.monotonic() - begun
-            limit = SCHEDULER_ABSENCE_SECONDS if self._lostSince is not None else ABSENCE_SECONDS
-            if away > limit:
-                what = "the scheduler" if self._lostSince is not None else "node %s" % device.node
-                raise RunError("%s was away for %.0f s" % (what, away))
+            now = time.monotonic()
+            isLost = self._lostSince is not None
+            if isLost or not self._connected:
+                since = now  # nobody is there who could take its work
+            if now - since > ABSENCE_SECONDS or now - begun > SCHEDULER_ABSENCE_SECONDS:
+                what = "the scheduler" if isLost else "node %s" % device.node
+                raise RunError("%s was away for %.0f s" % (what, now - begun))
             await asyncio.sleep(0.1)
 
     def connected(self) -> List[Connected]:
@@ -343,8 +372,13 @@ class Cluster:
         return await self._unlessGone(worker, self._call(worker, function, arguments))
 
     async def _call(self, worker: Connected, function: Callable[..., Any], arguments: Any) -> Any:
-        node, to = worker.member.node, [worker.address]
-        found = await self._client.run(function, *arguments, workers=to, on_error="return")
+        client, node, to = self._client, worker.member.node, [worker.address]
+        try:
+            found = await client.run(function, *arguments, workers=to, on_error="return")
+        except Exception as error:
+            if client.status == "running":
+                raise
+            raise WorkerLost("node %s: %s" % (node, _oneLine(error))) from None  # of many kinds
         answer = found.get(worker.address, WorkerLost("node %s: its worker is gone" % node))
         if isinstance(answer, OSError):
             raise WorkerLost("node %s: %s" % (node, _oneLine(answer)))
@@ -353,7 +387,13 @@ class Cluster:
         return answer
 
     def submit(self, worker: Connected, function: Callable[..., Any], *arguments: Any) -> Any:
-        """A task for one worker and no other; Dask never runs it again by itself."""
+        """A task for one worker and no other; Dask never runs it again by itself.
+
+        Raises:
+            WorkerLost: the worker is gone, or the connection.
+        """
+        if not self.isConnected or worker.gone.is_set():
+            raise WorkerLost("node %s: the connection was lost" % worker.member.node)
         return self._client.submit(
             pickle.loads,
             pickle.dumps(_Call(function, arguments)),
@@ -450,6 +490,16 @@ class Cluster:
         return more
 
 
+async def _ping(address: str) -> None:
+    """Connects, and no more.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    _, writer = await asyncio.open_connection(*hostAndPort(address))
+    writer.close()
+
+
 def _importClient() -> Any:
     """Dask's client. Its thousands of objects stay: nobody need look through them for garbage."""
     gc.disable()  # a third of a second less, at the start and at the end
@@ -492,8 +542,9 @@ def requireDistributed() -> None:
         )
 
 
-def _memberOf(address: str, facts: Dict[str, Any], between: float) -> Member:
-    ahead = facts["now"] - between
+def _memberOf(address: str, facts: Dict[str, Any], asked: float, answered: float) -> Member:
+    ahead = facts["now"] - (asked + answered) / 2
+    noise = CLOCK_NOISE_SECONDS + (answered - asked) / 2  # it may have answered at any moment
     names = ("driver", "rocm", "kernel", "python")
     return Member(
         address=address,
@@ -506,7 +557,7 @@ def _memberOf(address: str, facts: Dict[str, Any], between: float) -> Member:
         versions={name: facts[name] for name in names},
         leaving=facts["leaving"],
         busy=facts.get("busy", False),
-        clockAhead=ahead if abs(ahead) > CLOCK_NOISE_SECONDS else 0.0,
+        clockAhead=ahead if abs(ahead) > noise else 0.0,
     )
 
 

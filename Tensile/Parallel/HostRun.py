@@ -49,7 +49,9 @@ TAIL_LINES = 15
 # Of the first error as well: what Tensile says last may be only what followed from it.
 ERROR_LINES = 10
 FIRST_ERROR = re.compile(
-    rb"Traceback \(most recent|\w*(Error|Exception)\b|error:|(Tensile::)?fatal\b", re.I
+    rb"Traceback \(most recent|\w*(Error|Exception)\b|(TensileParallelClient: )?error:|"
+    rb"(Tensile::)?fatal\b",
+    re.I,
 )
 
 

@@ -344,10 +344,7 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     leaving = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaving.set)
     try:
-        joining = asyncio.ensure_future(_begin(nanny))
-        if not (await asyncio.wait({joining}, timeout=QUIET_SECONDS))[0]:
-            tell("%s: still joining %s" % (device, place))
-        await joining
+        await _joined(nanny, place, device)
     except Exception as error:
         tell("%s has not joined: %s" % (device, causeOf(error)), sys.stderr)
         return 1
@@ -381,6 +378,28 @@ async def _bidFarewell(nanny: Any, ended: "asyncio.Future[Any]") -> str:
     if isinstance(error, OSError):
         return "its worker has ended already"  # a signal to all has reached it first
     return causeOf(error) if error is not None else ""
+
+
+async def _joined(nanny: Any, place: Place, device: str) -> None:
+    """Waits until the worker is ready.
+
+    Args:
+        nanny: the worker's.
+        place: the scheduler's.
+        device: the device's name, for messages.
+
+    Raises:
+        OSError: the scheduler has gone meanwhile: Dask would look for it after pauses that double.
+    """
+    joining = asyncio.ensure_future(_begin(nanny))
+    begun, said, loop = time.monotonic(), False, asyncio.get_running_loop()
+    while not (await asyncio.wait({joining}, timeout=_CONNECT_SECONDS))[0]:
+        if not said and time.monotonic() - begun > QUIET_SECONDS:
+            tell("%s: still joining %s" % (device, place))
+            said = True
+        if not await loop.run_in_executor(None, _listens, place.current()):
+            raise ConnectionError("the scheduler is gone")
+    await joining
 
 
 async def _begin(nanny: Any) -> None:

@@ -17,7 +17,7 @@ import logging
 import time
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Coroutine, Dict, List, Optional, Sequence
 
 from . import NodeSide
 from .Cluster import Cluster, Connected
@@ -80,14 +80,14 @@ class NodeWorker:
     def start(self) -> "Future[WorkerFacts]":
         """Finds the worker and has it made ready."""
         self.starts += 1
-        self._starting = self._cluster.spawn(self._start())
+        self._starting = self._cluster.spawn(self._noting(self._start()))
         return self._starting
 
     def submit(self, job: Job) -> "Future[UnitResult]":
         """Runs one unit."""
         if self._worker is None:
             raise WorkerLost("node %s: its worker is gone" % self.device.node)
-        return self._cluster.spawn(self._submit(self._worker, job))
+        return self._cluster.spawn(self._noting(self._submit(self._worker, job)))
 
     def shorten(self, job: Job) -> None:
         """Asks for the end of the running unit's client; what it has finished is kept."""
@@ -107,6 +107,15 @@ class NodeWorker:
         self._cluster.awaitAtEnd(self._ending)
 
     # -- in the cluster's loop ------------------------------------------------------------------
+
+    async def _noting(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Work of the loop; however often the scheduler restarts, that is no death of a worker."""
+        try:
+            return await work
+        except WorkerLost:
+            if not self._cluster.isConnected:
+                self.starts = max(1, self.starts - 1)
+            raise
 
     async def _start(self) -> WorkerFacts:
         if self._ending is not None:
@@ -231,6 +240,9 @@ class NodeWorker:
         if self._mirror is not None and answer.job == self._job:
             for suffix, part in answer.parts.items():
                 self._mirror.add(suffix, part)
+            if self._mirror.problem is not None and self._worker is not None:
+                # No room here: nothing that the unit measures from now on could be kept.
+                asyncio.ensure_future(self._shorten(self._worker, self._job))
 
 
 def _byOurClock(result: UnitResult, ahead: float) -> UnitResult:

@@ -88,12 +88,7 @@ class StepCluster:
         self._chosen, selection = choose(members, wanted, strict)
         if not self._chosen:
             advice = "choose others (DeviceList, --devices)"
-            if not members:
-                advice = "have a node join with `TensileParallel --join %s`" % self._cluster.where
-            raise InputError(
-                "no device can be used through %s (%s): %s"
-                % (self._cluster.where, selection.reason, advice)
-            )
+            raise noDevice(self._cluster.where, selection.reason, advice if members else "")
         return selection
 
     def refuseBusy(self) -> None:
@@ -223,7 +218,7 @@ def openCluster(
             nodes that are, have the time that they would have in the middle of a step.
 
     Raises:
-        InputError: no scheduler answers, or `distributed` is not installed.
+        InputError: no scheduler answers, nobody joins, or `distributed` is not installed.
     """
     cluster = Cluster(address, schedulerFile)
     seconds = SCHEDULER_ABSENCE_SECONDS if isStep else FIRST_SECONDS
@@ -231,6 +226,16 @@ def openCluster(
     try:
         waiting = "waiting for %s to join %s" % ("a node" if nodes == 1 else "nodes", cluster.where)
         cluster.waitForMembers(seconds, nodes, lambda: say(waiting))
+        if not cluster.members():  # said here: what comes next would miss a client first
+            reason = "no node has joined within %.0f s" % seconds
+            raise noDevice(cluster.where, reason)
         yield StepCluster(cluster)
     finally:
         cluster.close()
+
+
+def noDevice(where: str, reason: str, advice: str = "") -> InputError:
+    """That a run cannot begin, and what to do."""
+    place = where if "://" in where else "--scheduler-file " + where
+    advice = advice or "have a node join with `TensileParallel --join %s`" % place
+    return InputError("no device can be used through %s (%s): %s" % (where, reason, advice))

@@ -11,6 +11,8 @@ from .NodeSide import facts
 # Another join is one that answers, and again after so long: one that was killed is dead by then.
 CERTAIN_SECONDS = 3.0
 _ANSWER_SECONDS = 2.0
+# How long a worker may take to be reached, in seconds: it may be gone.
+WORKER_SECONDS = 5.0
 
 
 async def callWorker(address: str, security: Any, function: Callable[[], Any]) -> Any:
@@ -18,7 +20,7 @@ async def callWorker(address: str, security: Any, function: Callable[[], Any]) -
     from distributed.core import clean_exception, rpc
     from distributed.protocol.pickle import dumps
 
-    async with rpc(address, connection_args=security) as worker:
+    async with rpc(address, timeout=WORKER_SECONDS, connection_args=security) as worker:
         answer = await worker.run(function=dumps(function), args=dumps(()), kwargs=dumps({}))
     if answer["status"] == "error":
         raise clean_exception(**answer)[1]

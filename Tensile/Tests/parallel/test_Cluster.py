@@ -5,6 +5,7 @@ The second node sees nothing of the front end's folder where that can be arrange
 sent to it. docs/cluster.md has what must hold; benchmarks/benchCluster.py tries it at length.
 """
 
+import asyncio
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ from Processes import Marked, waitFor
 from test_Report import makeRecord
 from test_Timeline import checkTrace
 
+from Tensile.Parallel import NodeSide, WorkerCalls
 from Tensile.Parallel.Report import executionSummary
 from Tensile.Parallel.Timeline import timeline
 from Tensile.Parallel.Types import Device
@@ -332,6 +334,14 @@ sys.addaudithook(audit)
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
+
+
+def test_aJoinDoesNotWaitForAWorkerThatIsGone(monkeypatch):
+    """Slurm signals every process of a job: the worker may be gone before it is told to leave."""
+    monkeypatch.setattr(WorkerCalls, "WORKER_SECONDS", 0.2)
+    address = "tcp://127.0.0.1:%d" % freePort()
+    with pytest.raises(OSError, match="0.2 s"):
+        asyncio.run(asyncio.wait_for(WorkerCalls.callWorker(address, {}, NodeSide.leave), 20))
 
 
 def test_withoutASchedulerNothingListens(recorded):

@@ -1,13 +1,28 @@
 # SPDX-License-Identifier: MIT
 """The loop and the schedule where devices come and go, and workers are lost; and the options."""
 
+import asyncio
+import errno
+import socket
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
+from Processes import waitFor
 from test_Loop import RUNS, FakeWorker, Run, Script
 
+from Tensile.Parallel import Cluster as ClusterModule
+from Tensile.Parallel import Join
 from Tensile.Parallel import Loop as LoopModule
+from Tensile.Parallel import StepCluster as StepClusterModule
 from Tensile.Parallel.Errors import InputError, RunError, WorkerLost
+from Tensile.Parallel.NodeUnit import Answer
+from Tensile.Parallel.NodeWorker import NodeWorker
 from Tensile.Parallel.ParseArguments import parseClientArguments, parseRunArguments
+from Tensile.Parallel.Place import Place
 from Tensile.Parallel.Schedule import LOSSES_PER_UNIT, Rectangle
+from Tensile.Parallel.StepCluster import openCluster
 from Tensile.Parallel.Types import MEASURED, WORKER_LOST, Device
 from Tensile.Parallel.Worker import WorkerFacts
 
@@ -256,3 +271,190 @@ def test_itIsKeptWhenDevicesCameAndWent():
         (0, "away", "node a: its worker is gone"),
         (0, "back", ""),
     ]
+
+
+class DasksClient:
+    """Dask's client, as far as Cluster.py uses it. Where the scheduler is away, it hangs."""
+
+    def __init__(self, members):
+        self.status = "running"
+        self._members = members
+
+    async def nthreads(self):
+        """A worker of each address."""
+        if self.status != "running":
+            await asyncio.sleep(1000)
+        return dict.fromkeys(self._members, 1)
+
+    async def run(self, function, *arguments, workers, on_error):
+        """What each of them answers."""
+        await self.nthreads()
+        return {address: self._members[address] for address in workers}
+
+    async def close(self, timeout):
+        """That hangs, too."""
+        was, self.status = self.status, "closing"
+        if was != "running":
+            await asyncio.sleep(timeout)
+
+
+def facts(node):
+    """What NodeSide.facts says of a device."""
+    words = dict.fromkeys("version hash driver rocm kernel python".split(), "")
+    device = Device(0, "0", emulated=True, uniqueId="1")
+    own = {"node": node, "join": node, "device": device, "client": (), "leaving": False}
+    return {**words, **own, "now": time.time()}
+
+
+def test_theSchedulerRestarts(monkeypatch):
+    """However long it was away, the front end is there soon after it: Dask's own client would try
+    again after pauses that double. Meanwhile nothing is handed to workers, and a worker that was
+    lost with it has not died."""
+    monkeypatch.setattr(ClusterModule, "WATCH_SECONDS", 0.02)
+    clients = [DasksClient({"tcp://w:1": facts("a")}), DasksClient({"tcp://w:2": facts("a")})]
+    left = list(clients)
+
+    async def openClient(self, address, seconds):
+        return left.pop(0)
+
+    monkeypatch.setattr(ClusterModule.Cluster, "_openClient", openClient)
+    monkeypatch.setattr(ClusterModule, "requireDistributed", lambda: None)
+    scheduler = socket.create_server(("127.0.0.1", 0))
+    address = scheduler.getsockname()
+    cluster = ClusterModule.Cluster("tcp://127.0.0.1:%d" % address[1])
+    cluster.connect()
+    try:
+        waitFor(cluster.members)
+        device = replace(cluster.members()[0].device, node="a")
+        worker = NodeWorker(device, cluster, "", None, (), True)
+        worker.starts = 3
+        begun = cluster.connected()[0]
+        scheduler.close()
+        clients[0].status = "connecting"
+        waitFor(lambda: not cluster.members())
+        assert begun.gone.is_set()
+
+        async def lost():
+            return cluster.submit(begun, facts)
+
+        with pytest.raises(WorkerLost):
+            cluster.spawn(worker._noting(lost())).result()
+        assert worker.starts == 2 and left
+        scheduler = socket.create_server(address)
+        waitFor(cluster.members)
+        assert [member.address for member in cluster.members()] == ["tcp://w:2"] and not left
+        with pytest.raises(WorkerLost):  # one of the old ones
+            cluster.spawn(worker._noting(lost())).result()
+        assert worker.starts == 2
+    finally:
+        cluster.close()
+        scheduler.close()
+
+
+def awayFor(monkeypatch, **events):
+    """How long a device is waited for, in seconds, by a clock of our own.
+
+    Args:
+        events: such as at40=f: what happens when.
+    """
+    cluster = ClusterModule.Cluster("tcp://h:1")
+    clock = SimpleNamespace(now=0)
+
+    async def sleep(seconds):
+        events.get("at%d" % clock.now, lambda cluster: None)(cluster)
+        clock.now += 1
+
+    monkeypatch.setattr(ClusterModule.asyncio, "sleep", sleep)
+    monkeypatch.setattr(ClusterModule.time, "monotonic", lambda: clock.now)
+    with pytest.raises(RunError, match="^(node a|the scheduler) was away for [0-9]+ s$") as caught:
+        cluster.find(Device(0, "0", uniqueId="1", node="a")).send(None)
+    monkeypatch.undo()
+    return clock.now, str(caught.value)
+
+
+def test_aDeviceIsGivenUpWhereAnotherCanTakeItsWork(monkeypatch):
+    """Where all nodes are away, as when a switch restarts, or the scheduler, the run waits longer;
+    and when that is over, for the others of them as for any node."""
+
+    def join(cluster):
+        member = ClusterModule._memberOf("tcp://b:1", facts("b"), 0.0, 0.0)
+        cluster._connected["tcp://b:1"] = ClusterModule.Connected(member)
+
+    def lose(cluster):
+        cluster._lostSince = 1.0
+
+    def find(cluster):
+        cluster._lostSince = None
+
+    assert awayFor(monkeypatch) == (601, "node a was away for 601 s")
+    assert awayFor(monkeypatch, at0=join) == (31, "node a was away for 31 s")
+    assert awayFor(monkeypatch, at5=lose) == (601, "the scheduler was away for 601 s")
+    story = {"at5": lose, "at100": join, "at200": find}
+    assert awayFor(monkeypatch, **story) == (231, "node a was away for 231 s")
+
+
+def test_aNodeThatAnswersLateHasNoOtherClock():
+    """What a node's clock differs by is known as well as the time of its answer, and no better."""
+    for ahead, seconds, found in ((0, 9, 0), (9, 9, 0), (3600, 9, 3595.5), (-3600, 1, -3600.5)):
+        said = {**facts("a"), "now": 1000.0 + ahead}
+        member = ClusterModule._memberOf("tcp://a:1", said, 1000.0, 1000.0 + seconds)
+        assert member.clockAhead == found
+
+
+def test_aJoinDoesNotWaitForDaskWhereTheSchedulerIsGone(monkeypatch):
+    """A device whose scheduler goes while it joins begins anew: Dask's Nanny would try again after
+    pauses that double."""
+    monkeypatch.setattr(Join, "_CONNECT_SECONDS", 0.05)
+
+    class Nanny:
+        def __await__(self):
+            return asyncio.sleep(1000).__await__()
+
+    async def joining():
+        with socket.create_server(("127.0.0.1", 0)) as scheduler:
+            place = Place("tcp://127.0.0.1:%d" % scheduler.getsockname()[1], "")
+            task = asyncio.ensure_future(Join._joined(Nanny(), place, "device 0"))
+            await asyncio.sleep(0.2)
+            assert not task.done()
+        await task
+
+    with pytest.raises(ConnectionError, match="the scheduler is gone"):
+        asyncio.run(joining())
+
+
+def test_aUnitWhoseFilesHaveNoRoomEndsEarly():
+    """What it would measure from then on could not be kept, and its end ends the run."""
+    called = []
+
+    class Connection:
+        async def call(self, worker, function, run, job):
+            called.append((function.__name__, run, job))
+
+    device = Device(0, "0", uniqueId="1", node="a")
+    worker = NodeWorker(device, Connection(), "r", None, (), True)
+    worker._worker, worker._job = object(), "j"
+    worker._mirror = SimpleNamespace(problem=None, add=lambda suffix, part: None)
+    answer = Answer("j", {}, False, False)
+
+    async def answered(problem):
+        worker._mirror.problem = problem
+        worker.answered(answer)
+        await asyncio.sleep(0)
+
+    asyncio.run(answered(None))
+    assert not called
+    asyncio.run(answered(OSError(errno.ENOSPC, "full")))
+    assert called == [("stop", "r", "j")]
+
+
+def test_nobodyJoins(monkeypatch):
+    """A run says that no node has joined, and no other thing that it would miss then."""
+    monkeypatch.setattr(StepClusterModule, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(StepClusterModule.Cluster, "connect", lambda self, seconds: None)
+    for place, said in (
+        (("tcp://h:1", ""), r"--join tcp://h:1`$"),
+        (("", "/f"), "--join --scheduler-file /f`$"),
+    ):
+        with pytest.raises(InputError, match="^no device .*no node has joined.*" + said):
+            with openCluster(*place, lambda text: None):
+                pass

@@ -240,6 +240,9 @@ def testTheFirstErrorIsKeptWithTheLastLines(standIn):
     assert end.tail[10:12] == ("...", "later 45") and end.tail[-1] == "later 59"
     end, _ = runCode(standIn, code % 3)
     assert end.tail[:2] == ("a", "b") and len(end.tail) == 7
+    ours = "TensileParallelClient: error: no node has joined"  # the host's own comes of it
+    end, _ = runCode(standIn, (code % 60).replace("a\\nb", ours))
+    assert end.tail[0] == ours
 
 
 def testMarkedLinesReachTheTerminal(standIn, capfdbinary):
