@@ -212,6 +212,7 @@ class Loop:
         contests: Optional[Contests] = None,
         changes: Callable[[Sequence[int]], Changes] = lambda using: ((), ()),
         observer: Optional[Observer] = None,
+        patience: float = 0.0,
     ) -> None:
         """Prepares the loop; nothing starts before run().
 
@@ -226,8 +227,11 @@ class Loop:
             changes: given the devices in use, says which workers have come and which devices are
                 leaving (a cluster's).
             observer: is told what happens.
+            patience: where all devices have left, how many seconds to wait for one to come.
         """
         self._changes = changes
+        self._patience = patience
+        self._noneSince: Optional[float] = None
         self._schedule = schedule
         self._cost = cost
         self._workers = {worker.device.ordinal: worker for worker in workers}
@@ -261,7 +265,9 @@ class Loop:
             if not self._schedule.finished:
                 for device in list(self._workers):
                     self._startWorker(device)
-            while not self._schedule.finished:
+            while not self._schedule.finished or self._awaitsDevices():
+                if self._noneSince is not None:
+                    time.sleep(TICK_SECONDS)
                 done, _ = wait(self._futures, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
                 for future in done:
                     self._finish(future, self._futures.pop(future))
@@ -319,6 +325,7 @@ class Loop:
         for worker in come:
             device = worker.device.ordinal
             self._note("%s has joined", describeDevice(worker.device))
+            self._noneSince = None
             self._workers[device] = worker
             self._schedule.addDevice(device)
             if device in self.result.devicesLost:
@@ -334,6 +341,20 @@ class Loop:
                 self._observer.changed(device, LEFT)
                 self._workers[device].close()
                 self._askContests()
+
+    def _awaitsDevices(self) -> bool:
+        """Whether the devices have left, so that others, or the same again, may come."""
+        last = {change.device: change.what for change in self.result.changes}
+        schedule = self._schedule
+        if schedule.devices or not schedule.leftOver or schedule.isStopped:
+            return False
+        if not self._patience or LEFT not in last.values():
+            return False
+        if self._noneSince is None:
+            self._noneSince = time.monotonic()
+            text = "no device is left: waiting for one to join, for up to %.0f s"
+            self._note(text, self._patience)
+        return time.monotonic() - self._noneSince < self._patience
 
     def _handOut(self) -> None:
         busy = set(self._futures.values())

@@ -334,6 +334,7 @@ class StepRun:
             contests=None if step.whole else self._contests,
             changes=self._changes,
             observer=progress,
+            patience=self._patience(),
         )
         self._report.follow(loop.result)
         try:
@@ -418,6 +419,12 @@ class StepRun:
         if come:
             self._addNodes()
         return come, leaving
+
+    def _patience(self) -> float:
+        """How long the step waits where all nodes have left, in seconds."""
+        if self._cluster is None or self._step.whole:
+            return 0.0
+        return self._cluster.patience
 
     def _noteHeld(self, result: LoopResult, lockFolder: str) -> None:
         """Devices that another run had to the end, so that they measured nothing, are lost ones."""

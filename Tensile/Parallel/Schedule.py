@@ -269,6 +269,11 @@ class Schedule:
         return self._stopped or not self.devices or not (self._free or self._retries)
 
     @property
+    def isStopped(self) -> bool:
+        """Whether nothing more is handed out."""
+        return self._stopped
+
+    @property
     def leftOver(self) -> List[Rectangle]:
         """What is neither done, running nor given up."""
         return self._free + [r.rectangle for r in self._retries if not r.retiming]

@@ -56,6 +56,11 @@ class StepCluster:
         return len(self._cluster.members())
 
     @property
+    def patience(self) -> float:
+        """How long a step waits for a node where all have left, in seconds."""
+        return SCHEDULER_ABSENCE_SECONDS
+
+    @property
     def clientHash(self) -> Optional[str]:
         """SHA-256 of the client that all nodes run in this step; None for the emulated one."""
         return next((file.sha256 for file in self._files if file.client), None)

@@ -68,6 +68,27 @@ def test_aDeviceThatLeavesIsNoLoss():
     assert all(r.outcome.device == 1 for r in result.results[4:])
 
 
+def test_whereAllLeaveTheNextOneIsAwaited():
+    """The last device has left: a step waits for one that comes, which does the rest."""
+    late = FakeWorker(7, Script())
+    changes = Changes(at3=((), [0, 1]), at6=([late], []))
+    run = Run(Script(), devices=2, problems=12, changes=changes, patience=60.0)
+    run.workers.append(late)
+    result = run.run()
+    assert late.jobs and not (result.lost or result.leftOver or result.devicesLost)
+    assert sum("waiting for one to join" in note for note in result.notes) == 1
+
+
+def test_whereAllLeaveNobodyIsAwaitedForEver():
+    """Nobody comes, or all devices failed instead of leaving: the step ends, with what is there."""
+    run = Run(Script(), devices=2, problems=12, changes=Changes(at3=((), [0, 1])), patience=0.05)
+    result = run.run()
+    assert result.leftOver and not result.lost
+    script = Script(start=lambda device, number: RunError("no room"))
+    failed = Run(script, devices=2, problems=12, patience=60.0).run()
+    assert failed.leftOver and failed.devicesLost == [0, 1]
+
+
 def test_aBusyDeviceLeavesAfterItsUnit():
     """What runs on it is not dropped."""
     script = Script(unit=lambda device, unit: RUNS if unit.number == 0 else None)
