@@ -3,7 +3,7 @@
 
     Cluster --(asyncio loop in a thread of its own)--> distributed.Client --> scheduler --> workers
         who has joined and who is gone      asked once a second
-        what running units have written     asked once a second, in one message
+        what running units have written     News.py
         coroutines for NodeWorker.py        their futures are concurrent.futures ones: Loop's
 
 Nothing of `distributed` is imported before a Cluster connects. Its own settings (TLS, time limits)
@@ -28,25 +28,23 @@ from typing import (
     Coroutine,
     Dict,
     List,
+    Mapping,
     Optional,
-    Protocol,
     Sequence,
     Set,
 )
 
 from . import NodeSide
-from .Errors import InputError, RunError, WorkerLost
+from .Errors import InputError, RunError, WorkerLost, firstLine
 from .Fleet import Member, keyOf
+from .News import WATCH_SECONDS, Connected, Follower, News
 from .Place import Place, hostAndPort
 from .Types import Device
 
 log = logging.getLogger("TensileParallel")
 
-WATCH_SECONDS = 1.0
-# More devices than these are asked for news less often, so that it costs no more.
-POLLED_DEVICES = 32
-# A node that takes longer to answer is asked by itself, so that it holds up no other.
-SLOW_SECONDS = 3.0
+# A worker that takes longer to say who it is holds up no other.
+MEET_SECONDS = 3.0
 # How long the scheduler may take to answer at the start, in seconds.
 CONNECT_SECONDS = 30.0
 # How long a device may be away before its work goes to others…
@@ -61,29 +59,6 @@ PING_SECONDS = 5.0
 END_SECONDS = 15.0
 # What is said of a clock that differs by less is only noise of the network.
 CLOCK_NOISE_SECONDS = 1.0
-
-
-class Connected:
-    """A worker that has joined, as long as it is there."""
-
-    def __init__(self, member: Member) -> None:
-        self.member = member
-        self.gone = asyncio.Event()
-        self.follower: Optional["Follower"] = None
-
-    @property
-    def address(self) -> str:
-        return self.member.address
-
-
-class Follower(Protocol):
-    """Who asks a worker for news once a second (NodeWorker.NodeWorker)."""
-
-    def question(self) -> NodeSide.Question:
-        """What to ask."""
-
-    def answered(self, answer: NodeSide.Answer) -> None:
-        """Takes the answer."""
 
 
 class Cluster:
@@ -102,8 +77,7 @@ class Cluster:
         self._strangers: Set[str] = set()
         self._asked: Set[str] = set()  # who they are
         self._nodeLocks: Dict[str, asyncio.Lock] = {}
-        self._slow: Dict[str, "asyncio.Future[None]"] = {}
-        self._polling = False
+        self._news = News(self.connected, self._askAll)
         self._tasks: List["asyncio.Task[None]"] = []
         self._lostSince: Optional[float] = None
         self._unfinished: "List[Future[Any]]" = []
@@ -203,7 +177,7 @@ class Cluster:
                 "no certificate is configured for %s: tell Dask of yours "
                 "(distributed.comm.tls; docs/cluster.md, Who gets in)" % self.where
             )
-        why = str(error).strip() and _oneLine(error) or "it does not speak as one"
+        why = firstLine(str(error)) or "it does not speak as one"
         return (
             "no scheduler answers at %s (%s): start one with `dask scheduler`, or name the "
             "right place" % (self.where, why)
@@ -241,8 +215,9 @@ class Cluster:
         )
 
     async def _close(self) -> None:
-        for task in [*self._tasks, *self._slow.values()]:
+        for task in self._tasks:
             task.cancel()
+        self._news.stop()
         if self._client is not None:
             await self._client.close(timeout=5)
 
@@ -283,7 +258,7 @@ class Cluster:
     def _noteLoss(self, error: BaseException) -> None:
         if self._lostSince is None:
             self._lostSince = time.monotonic()
-            log.warning("the scheduler %s does not answer: %s", self.where, _oneLine(error))
+            log.warning("the scheduler %s does not answer: %s", self.where, firstLine(error))
 
     async def _connectAgain(self) -> None:
         """A new client: Dask's own tries again after pauses that double, up to minutes.
@@ -316,7 +291,7 @@ class Cluster:
             return
         tasks = {asyncio.ensure_future(self._meet(address)) for address in new}
         # One that does not answer, because it is gone or slow, holds up no other.
-        await asyncio.wait(tasks, timeout=SLOW_SECONDS)
+        await asyncio.wait(tasks, timeout=MEET_SECONDS)
 
     async def _meet(self, address: str) -> None:
         """Learns who a worker is."""
@@ -378,10 +353,10 @@ class Cluster:
         except Exception as error:
             if client.status == "running":
                 raise
-            raise WorkerLost("node %s: %s" % (node, _oneLine(error))) from None  # of many kinds
+            raise WorkerLost("node %s: %s" % (node, firstLine(error))) from None  # of many kinds
         answer = found.get(worker.address, WorkerLost("node %s: its worker is gone" % node))
         if isinstance(answer, OSError):
-            raise WorkerLost("node %s: %s" % (node, _oneLine(answer)))
+            raise WorkerLost("node %s: %s" % (node, firstLine(answer)))
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -441,53 +416,13 @@ class Cluster:
     def follow(self, worker: Connected, follower: Follower) -> None:
         """Asks a worker for news once a second from now on."""
         worker.follower = follower
-        if not self._polling:
-            self._polling = True
-            self._tasks.append(asyncio.ensure_future(self._pollAll()))
+        self._news.begin()
 
-    def _followed(self) -> List[Connected]:
-        return [each for each in self._connected.values() if each.follower is not None]
-
-    async def _pollAll(self) -> None:
-        """All are asked by one message; those of a node that keeps it waiting, by their own."""
-        more = False
-        while True:
-            pause = WATCH_SECONDS * max(1.0, len(self._followed()) / POLLED_DEVICES)
-            await asyncio.sleep(0.05 if more else pause)
-            for node in [node for node, task in self._slow.items() if task.done()]:
-                del self._slow[node]
-            asked = [each for each in self._followed() if each.member.node not in self._slow]
-            more = False
-            try:
-                more = await asyncio.wait_for(self._poll(asked), SLOW_SECONDS)
-            except asyncio.TimeoutError:
-                for node in {each.member.node for each in asked}:
-                    self._slow[node] = asyncio.ensure_future(self._pollNode(node))
-            except Exception as error:
-                log.debug("the nodes were not asked: %r", error)
-
-    async def _pollNode(self, node: str) -> None:
-        """Until it has answered."""
-        try:
-            await self._poll([each for each in self._followed() if each.member.node == node])
-        except Exception as error:
-            log.debug("node %s did not answer: %r", node, error)
-
-    async def _poll(self, asked: Sequence[Connected]) -> bool:
-        if not asked:
-            return False
-        followers = {each.address: each.follower for each in asked}
-        questions = {a: f.question() for a, f in followers.items() if f is not None}
-        answers = await self._client.run(
+    async def _askAll(self, questions: Mapping[str, NodeSide.Question]) -> Dict[str, Any]:
+        found: Dict[str, Any] = await self._client.run(
             NodeSide.poll, questions, workers=list(questions), on_error="return"
         )
-        more = False
-        for address, answer in answers.items():
-            follower = followers.get(address)
-            if isinstance(answer, NodeSide.Answer) and follower is not None:
-                follower.answered(answer)
-                more = more or answer.more
-        return more
+        return found
 
 
 async def _ping(address: str) -> None:
@@ -559,8 +494,3 @@ def _memberOf(address: str, facts: Dict[str, Any], asked: float, answered: float
         busy=facts.get("busy", False),
         clockAhead=ahead if abs(ahead) > noise else 0.0,
     )
-
-
-def _oneLine(error: BaseException) -> str:
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return text[:200]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Union
 
 
 class TensileParallelError(Exception):
@@ -26,6 +27,17 @@ class RunError(TensileParallelError):
     """A run that could not be completed although its input was right."""
 
     exitStatus = 1
+
+
+LONGEST_LINE = 200
+
+
+def firstLine(told: Union[str, BaseException]) -> str:
+    """The first line that says something, of a text or an error; else the error's type, or ''."""
+    lines = [line.strip() for line in str(told).splitlines() if line.strip()]
+    if lines:
+        return lines[0][:LONGEST_LINE]
+    return type(told).__name__ if isinstance(told, BaseException) else ""
 
 
 class WorkerLost(Exception):

@@ -28,7 +28,7 @@ from .Cluster import requireDistributed
 from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import describeDevice, pinnedEnvironment, scanDevices
 from .EmulatedDevice import DEVICES_VARIABLE
-from .Errors import InputError
+from .Errors import InputError, firstLine
 from .Files import replaceFile
 from .Locks import LOCK_DIR_VARIABLE, useAbsolutePaths
 from .NodeFiles import (
@@ -416,4 +416,4 @@ def causeOf(error: BaseException) -> str:
     """One line of what is behind Dask's "… failed to start."."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return firstLine(error)

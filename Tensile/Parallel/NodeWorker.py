@@ -20,9 +20,10 @@ from dataclasses import replace
 from typing import Any, Coroutine, Dict, List, Optional, Sequence
 
 from . import NodeSide
-from .Cluster import Cluster, Connected
+from .Cluster import Cluster
 from .Errors import RunError, WorkerLost
 from .Mirror import Mirror
+from .News import Connected
 from .NodeFiles import SentFile
 from .NodeOrder import makeOrder
 from .NodeUnit import Answer, Question, UnitEnd

@@ -15,7 +15,7 @@ from typing import Dict, List, Optional, Set, Tuple
 from .BestSolution import checkBest
 from .ClientConfig import readClientConfig
 from .ClientOutput import PairLine, readPairs
-from .Errors import TensileParallelError
+from .Errors import TensileParallelError, firstLine
 from .Results import (
     ShardCheck,
     checkShard,
@@ -299,7 +299,7 @@ def _judge(
     """(kind, message, pair that was running)."""
     status = end.status
     if status is None:
-        return FAILED, _firstLine(readTail(job.file(".log"))) or "the client did not start", None
+        return FAILED, firstLine(readTail(job.file(".log"))) or "the client did not start", None
     if end.shortened:  # whatever its exit status is: it was ended by us
         return MEASURED, "", None
     running = _runningPair(job, check, output)
@@ -336,16 +336,12 @@ def _runningPair(job: Job, check: ShardCheck, output: _Output) -> Optional[Tuple
     return pair if pair[0] <= unit.lastProblem else None
 
 
-def _firstLine(text: str) -> str:
-    return text.splitlines()[0] if text else ""
-
-
 def _examineWhole(job: Job, end: ClientExit) -> UnitResult:
     """A step that goes whole to one device: its file is handed on as the client left it."""
     tail = readTail(job.file(".log"))
     kind, message = MEASURED, ""
     if end.status is None:
-        kind, message = FAILED, _firstLine(tail) or "the client did not start"
+        kind, message = FAILED, firstLine(tail) or "the client did not start"
     elif end.hung:
         kind, message = HUNG, "no line from the client for %.0f s" % (job.silenceSeconds or 0)
     elif end.status >= 128 and end.status != min(255, _countInvalid(job)):

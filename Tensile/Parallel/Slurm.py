@@ -23,7 +23,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from .Cluster import Cluster
-from .Errors import InputError, RunError
+from .Errors import InputError, RunError, firstLine
 from .LocalCluster import joinWords, ownCommand, ownScheduler
 from .ParseArguments import RunSettings
 from .Terminal import tell
@@ -107,7 +107,7 @@ def _schedulerOptions(configured: Configured) -> Dict[str, Any]:
         try:
             options["host"] = get_ip_interface(interface)
         except (ValueError, KeyError) as error:
-            raise InputError("%s.interface: %s" % (SECTION, _firstLine(str(error)))) from None
+            raise InputError("%s.interface: %s" % (SECTION, firstLine(str(error)))) from None
     if not options.get("host"):
         raise InputError(
             "--slurm: on which network is the scheduler to listen? Write `interface: ib0` (or as "
@@ -169,7 +169,7 @@ def jobScript(configured: Configured, command: str) -> str:
             **keywords,
         )
     except (ValueError, TypeError, OSError) as error:
-        raise InputError("%s: %s" % (SECTION, _firstLine(str(error)))) from None
+        raise InputError("%s: %s" % (SECTION, firstLine(str(error)))) from None
     job._command_template = command  # in place of a Dask worker
     return str(job.job_script())
 
@@ -198,7 +198,7 @@ class SlurmJobs:
                 self._note(process.communicate(timeout=10.0)[0])
             raise
         if process.returncode or not self._note(output):
-            reason = _firstLine(errors or output) or "exit status %d" % process.returncode
+            reason = firstLine(errors or output) or "exit status %d" % process.returncode
             raise InputError("sbatch takes no job: %s" % reason)
 
     def _note(self, output: str) -> bool:
@@ -226,10 +226,10 @@ class SlurmJobs:
         try:
             process = _start(["scancel", *self.ids])
             _, errors = process.communicate(timeout=PROGRAM_SECONDS)
-            failure = _firstLine(errors) or "exit status %d" % process.returncode
+            failure = firstLine(errors) or "exit status %d" % process.returncode
             problem = failure if process.returncode else ""
         except (InputError, subprocess.TimeoutExpired) as error:
-            problem = _firstLine(str(error))
+            problem = firstLine(str(error))
         if problem and self.left() is not False:
             text = "TensileParallel: note: scancel %s failed (%s): they leave by themselves"
             tell(text % (" ".join(self.ids), problem), sys.stderr)
@@ -308,8 +308,3 @@ def _endedBySignals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _firstLine(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:300] if lines else ""

@@ -15,6 +15,7 @@ from test_Loop import RUNS, FakeWorker, Run, Script
 from Tensile.Parallel import Cluster as ClusterModule
 from Tensile.Parallel import Join
 from Tensile.Parallel import Loop as LoopModule
+from Tensile.Parallel import News as NewsModule
 from Tensile.Parallel import StepCluster as StepClusterModule
 from Tensile.Parallel.Errors import InputError, RunError, WorkerLost
 from Tensile.Parallel.NodeUnit import Answer
@@ -87,6 +88,42 @@ def test_whereAllLeaveNobodyIsAwaitedForEver():
     script = Script(start=lambda device, number: RunError("no room"))
     failed = Run(script, devices=2, problems=12, patience=60.0).run()
     assert failed.leftOver and failed.devicesLost == [0, 1]
+
+
+@pytest.mark.parametrize("trouble", [asyncio.CancelledError, ConnectionError, "slow"])
+def test_newsIsAskedForAgain(monkeypatch, trouble):
+    """Whatever becomes of one question (Dask cancels them where its connection ends), others
+    follow; a node that is slow to answer holds up no other."""
+    monkeypatch.setattr(NewsModule, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(NewsModule, "SLOW_SECONDS", 0.05)
+    heard = []
+
+    def worker(node):
+        found = NewsModule.Connected(SimpleNamespace(node=node, address="tcp://" + node))
+        answered = lambda answer: heard.append(node)  # noqa: E731
+        found.follower = SimpleNamespace(question=lambda: None, answered=answered)
+        return found
+
+    async def run():
+        workers, asked = [worker("a"), worker("b")], []
+
+        async def ask(questions):
+            asked.append(sorted(questions))
+            if trouble == "slow" and "tcp://a" in questions:
+                await asyncio.sleep(1000)
+            if len(asked) == 2 and trouble != "slow":
+                raise trouble()
+            return {address: Answer("", {}, False, False) for address in questions}
+
+        news = NewsModule.News(lambda: workers, ask)
+        news.begin()
+        while heard.count("b") < 4:
+            await asyncio.sleep(0.005)
+        news.stop()
+        return asked
+
+    asked = asyncio.run(asyncio.wait_for(run(), 30))
+    assert len(asked) >= 5 and ("a" in heard) == (trouble != "slow")
 
 
 def test_aBusyDeviceLeavesAfterItsUnit():

@@ -33,7 +33,8 @@ ORDER = """
     __main__ Run SerialRun PlanText Plan PlanStep EarlierRun ExpectedIni ForkedSolutions
     Slurm LocalCluster Join
     RunConfig RunLog HtmlReport HtmlDevices ReportData Picture HtmlParts Winners ParallelClient
-    StepCluster NodeWorker NodeOrder Mirror Cluster Fleet WorkerCalls NodeSide NodeUnit NodeFiles
+    StepCluster NodeWorker NodeOrder Mirror Cluster News Fleet WorkerCalls NodeSide NodeUnit
+    NodeFiles
     Place OwnProcess
     History StepReport StepFolder HangLimit Progress Step Loop Worker Guard
     HostRun Doctor Toolchain HostArchitecture HostClock Host
