@@ -45,7 +45,8 @@ from .Locks import (
     lookAtLocks,
     useAbsolutePaths,
 )
-from .Loop import Changes, Loop, LoopResult, Lost, WorkerLike
+from .Loop import Loop
+from .LoopTypes import Changes, LoopResult, Lost, WorkerLike
 from .Neighbours import busyNotes
 from .Outcomes import examine, refusalOf
 from .ParseArguments import ClientSettings

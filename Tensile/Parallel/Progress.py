@@ -19,7 +19,7 @@ from typing import Any, Callable, Deque, Dict, Mapping, NamedTuple, Optional, Se
 from .ClientOutput import ABSURD_SPEED, LastLine, PairLine
 from .Cost import Cost
 from .Files import replaceJson
-from .Loop import AWAY, IDLE, LEFT, LOST, STARTING, Observer
+from .LoopTypes import AWAY, IDLE, LEFT, LOST, STARTING, Observer
 from .Remaining import Remaining
 from .Schedule import Schedule
 from .Step import Step

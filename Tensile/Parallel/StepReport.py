@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 from .Contest import Contests
 from .DeviceNames import nodeFields
 from .Files import replaceJson
-from .Loop import LoopResult, Lost
+from .LoopTypes import LoopResult, Lost
 from .ResultsJoin import JoinReport
 from .Step import Step
 from .Types import CRASHED, FAILED, HUNG, Device, Piece, UnitResult

@@ -12,7 +12,8 @@ from Tensile.Parallel import Loop as LoopModule
 from Tensile.Parallel.ClientOutput import LastLine, PairLine
 from Tensile.Parallel.Contest import Contests, relativeSpeeds
 from Tensile.Parallel.Errors import RunError
-from Tensile.Parallel.Loop import STARTS_PER_WORKER, Loop, Observer, describe
+from Tensile.Parallel.Loop import STARTS_PER_WORKER, Loop, describe
+from Tensile.Parallel.LoopTypes import Observer
 from Tensile.Parallel.Schedule import (
     FAILURES_PER_DEVICE,
     Rectangle,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from Tensile.Parallel.ClientOutput import LastLine, PairLine
-from Tensile.Parallel.Loop import AWAY, IDLE, LEFT, LOST, STARTING
+from Tensile.Parallel.LoopTypes import AWAY, IDLE, LEFT, LOST, STARTING
 from Tensile.Parallel.Progress import (
     LOCK_SECONDS,
     TELL_SECONDS,

@@ -41,7 +41,7 @@ ORDER = """
     Report Timeline TextSummary NodeRecord RunRecord
     Status Display DeviceTable StatusText
     DeviceConfigs ConfigShape ConfigSteps ParseArguments CommandLine DeviceList
-    Remaining Contest Baseline Schedule Cost WarmUp
+    LoopTypes Remaining Contest Baseline Schedule Cost WarmUp
     Outcomes BestSolution LibraryUpdate
     ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput UnitLogs
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice
