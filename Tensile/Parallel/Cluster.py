@@ -32,6 +32,7 @@ from typing import (
     Optional,
     Sequence,
     Set,
+    Tuple,
 )
 
 from . import NodeSide
@@ -47,6 +48,10 @@ log = logging.getLogger("TensileParallel")
 MEET_SECONDS = 3.0
 # How long the scheduler may take to answer at the start, in seconds.
 CONNECT_SECONDS = 30.0
+NO_CERTIFICATE = (
+    "no certificate is configured for %s: tell Dask of yours "
+    "(distributed.comm.tls; docs/cluster.md, Who gets in)"
+)
 # How long a device may be away before its work goes to others…
 ABSENCE_SECONDS = 30.0
 # …and how long the scheduler may be, whose workers come back with it, or all devices at once.
@@ -76,12 +81,14 @@ class Cluster:
         self._connected: Dict[str, Connected] = {}
         self._strangers: Set[str] = set()
         self._asked: Set[str] = set()  # who they are
+        self._goneAt: Dict[Tuple[str, str, int], float] = {}  # device -> since when
         self._nodeLocks: Dict[str, asyncio.Lock] = {}
         self._news = News(self.connected, self._askAll)
         self._tasks: List["asyncio.Task[None]"] = []
         self._lostSince: Optional[float] = None
         self._unfinished: "List[Future[Any]]" = []
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_noteOnly)
         self._thread = threading.Thread(target=self._runLoop, name="cluster", daemon=True)
 
     @property
@@ -173,11 +180,10 @@ class Cluster:
 
     def _noScheduler(self, error: BaseException) -> str:
         if self._place.address.startswith("tls://") and isinstance(error, TypeError):
-            return (
-                "no certificate is configured for %s: tell Dask of yours "
-                "(distributed.comm.tls; docs/cluster.md, Who gets in)" % self.where
-            )
+            return NO_CERTIFICATE % self.where
         why = firstLine(str(error)) or "it does not speak as one"
+        if self._place.address.startswith("tcp://") and "ConnectionReset" in why:
+            why = "it ended the connection; one with TLS is named tls://…"
         return (
             "no scheduler answers at %s (%s): start one with `dask scheduler`, or name the "
             "right place" % (self.where, why)
@@ -271,6 +277,7 @@ class Cluster:
             self._tasks.append(asyncio.ensure_future(self._client.close(timeout=AGAIN_SECONDS)))
             self._tasks[-1].add_done_callback(_retrieve)
         await self._newClient(AGAIN_SECONDS)
+        self._countAbsencesAnew()
         log.warning("connected to the scheduler %s again", self.where)
 
     def _forgetAll(self) -> None:
@@ -278,7 +285,13 @@ class Cluster:
             self._lose(address)
 
     def _lose(self, address: str) -> None:
-        self._connected.pop(address).gone.set()
+        lost = self._connected.pop(address)
+        lost.gone.set()
+        self._goneAt[lost.member.key] = time.monotonic()
+
+    def _countAbsencesAnew(self) -> None:
+        """Nobody was there who could have taken anybody's work."""
+        self._goneAt = dict.fromkeys(self._goneAt, time.monotonic())
 
     async def _look(self) -> None:
         """Learns who has joined and who is gone."""
@@ -301,7 +314,11 @@ class Cluster:
             found = await self._client.run(NodeSide.facts, workers=[address], on_error="return")
             facts = found.get(address)
             if isinstance(facts, dict):
-                self._connected[address] = Connected(_memberOf(address, facts, asked, time.time()))
+                if not self._connected:
+                    self._countAbsencesAnew()
+                member = _memberOf(address, facts, asked, time.time())
+                self._connected[address] = Connected(member)
+                self._goneAt.pop(member.key, None)
             elif not isinstance(facts, OSError):
                 log.debug("%s is no worker of ours: %r", address, facts)
                 self._strangers.add(address)
@@ -316,7 +333,7 @@ class Cluster:
         Raises:
             RunError: it was away for too long.
         """
-        begun = since = time.monotonic()
+        begun = since = self._goneAt.get(keyOf(device), time.monotonic())
         while True:
             for each in self._connected.values():
                 if each.member.key == keyOf(device) and not each.member.leaving:
@@ -329,6 +346,11 @@ class Cluster:
                 what = "the scheduler" if isLost else "node %s" % device.node
                 raise RunError("%s was away for %.0f s" % (what, now - begun))
             await asyncio.sleep(0.1)
+
+    @property
+    def silent(self) -> List[str]:
+        """Addresses of workers that were asked who they are and have not answered yet."""
+        return sorted(self._asked)
 
     def connected(self) -> List[Connected]:
         """Who is there now."""
@@ -444,6 +466,11 @@ def _importClient() -> Any:
         gc.freeze()
         gc.enable()
     return Client
+
+
+def _noteOnly(loop: asyncio.AbstractEventLoop, context: Dict[str, Any]) -> None:
+    """What Dask's own tasks leave behind when a connection ends is nobody's concern."""
+    log.debug("%s: %r", context.get("message"), context.get("exception"))
 
 
 def _retrieve(task: "asyncio.Future[Any]") -> None:

@@ -12,12 +12,14 @@ import json
 import os
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .DeviceList import DeviceSelection, Selection, selectDevices
 from .Devices import DeviceScan, baseArchitecture
 from .Errors import InputError
 from .Files import replaceJson
+from .StepFolder import keepAside
 from .Types import Device
 
 REGISTER_FILE = "cluster.json"
@@ -82,14 +84,17 @@ class Register:
         self._path = path
         self._devices: List[Device] = []
         self._versions: Dict[str, Any] = {}
+        self._first = 0
         if path is None:
             return
+        self._first = _firstFree(os.path.dirname(path))
         try:
             with open(path, encoding="utf-8") as stream:
                 data = json.load(stream)
             if data["version"] == VERSION:
                 self._devices = [Device(**device) for device in data["devices"]]
                 self._versions = dict(data["nodes"])
+                self._first = 0
         except (OSError, ValueError, KeyError, TypeError):
             pass  # it is not there yet, or nothing that we wrote
 
@@ -116,7 +121,7 @@ class Register:
         known = {keyOf(device): device.ordinal for device in self._devices}
         for member in sorted(members, key=lambda m: (m.node, m.device.ordinal)):
             if member.key not in known:
-                known[member.key] = len(known)
+                known[member.key] = max([self._first - 1, *known.values()]) + 1
             ordinal, own = known[member.key], member.device
             device = replace(own, ordinal=ordinal, node=member.node, nodeOrdinal=own.ordinal)
             self._devices = [d for d in self._devices if d.ordinal != ordinal] + [device]
@@ -131,6 +136,36 @@ class Register:
             devices = [asdict(device) for device in self._devices]
             data = {"version": VERSION, "devices": devices, "nodes": self._versions}
             replaceJson(self._path, data)
+
+
+def _firstFree(outputs: str) -> int:
+    """The first number that no device of this machine has had in an outputs folder."""
+    try:
+        names = os.listdir(outputs)
+    except OSError:
+        return 0
+    found = [int(name[4:]) for name in names if name.startswith("gpu_") and name[4:].isdigit()]
+    return max(found, default=-1) + 1
+
+
+def refuseNodesFolder(outputs: str, fresh: bool) -> None:
+    """This machine's own devices would have the numbers of nodes' devices in such a folder.
+
+    Args:
+        outputs: the outputs folder.
+        fresh: whether what it holds is to be forgotten.
+
+    Raises:
+        InputError: nodes have measured there.
+    """
+    path = registerPath(outputs)
+    if fresh and os.path.exists(path):
+        keepAside(Path(path))
+    if os.path.exists(path):
+        raise InputError(
+            "%s holds what nodes of a cluster have measured: go on with --scheduler, or with "
+            "--local-cluster 1 for this machine's devices, or choose another folder" % outputs
+        )
 
 
 def registerPath(outputs: str) -> str:

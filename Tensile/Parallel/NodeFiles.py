@@ -38,6 +38,8 @@ _BLOCK = 1 << 20
 # Less room than this for a unit's files is none.
 ROOM_BYTES = 1 << 16
 _LOCK = ".lock"
+# In place of a hash.
+_OTHER_SIZE = "-"
 
 
 @dataclass(frozen=True)
@@ -207,9 +209,10 @@ class NodeCache:
             if here == file.sha256:
                 found[file.path] = file.path
             elif file.client and here is not None:
+                other = "another size" if here == _OTHER_SIZE else "sha256 %.12s" % here
                 raise RunError(
-                    "the client %s differs on this machine from the front end's (sha256 %.12s, "
-                    "not %.12s): give all the same one" % (file.path, here, file.sha256)
+                    "the client %s differs on this machine from the front end's (%s, not sha256 "
+                    "%.12s): give all the same one" % (file.path, other, file.sha256)
                 )
             elif self._hash(self._blob(file.sha256), file.size) != file.sha256:
                 missing.append(file.sha256)
@@ -294,7 +297,7 @@ class NodeCache:
             if not stat.S_ISREG(found.st_mode):
                 return None
             if found.st_size != size:
-                return "-"  # of another size: it cannot be the same, whatever it holds
+                return _OTHER_SIZE  # it cannot be the same, whatever it holds
             key = (path, found.st_size, found.st_mtime_ns, found.st_ino)
             if key not in self._hashes:
                 self._hashes[key] = hashFile(path)

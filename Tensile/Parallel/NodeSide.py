@@ -35,6 +35,7 @@ from typing import (
     Mapping,
     Optional,
     Sequence,
+    Set,
     Tuple,
     TypeVar,
     cast,
@@ -125,6 +126,7 @@ class _Node:
         self.claim: Optional[_Task] = None  # …as long as it keeps the result of this task
         self.heard: Dict[str, float] = {}  # run -> when it was heard of, on the monotonic clock
         self.jobs: Dict[str, Running] = {}
+        self.waiting: Set[str] = set()  # runs that wait for the device
         self.leaving = False
         self.hash = packageHash()
         threading.Thread(target=self._watch, name="lease", daemon=True).start()
@@ -251,8 +253,16 @@ def prepare(run: str, wait: bool) -> WorkerFacts:
         DeviceInUse: another run has it, and it is not to be waited for.
         RunError: it cannot be locked, or nobody waits for it any more.
     """
-    node, task = _here(), _Task()
+    node, task, begun = _here(), _Task(), time.monotonic()
     node.hear(run)
+    try:
+        return WorkerFacts(os.getpid(), _take(node, task, run, wait), time.monotonic() - begun)
+    finally:
+        node.waiting.discard(run)
+
+
+def _take(node: _Node, task: _Task, run: str, wait: bool) -> str:
+    """Takes the lock, as prepare(); what it does not cover, or empty."""
     while True:
         if node.leaving:
             raise RunError("node %s is leaving" % node.identity.node)
@@ -262,7 +272,7 @@ def prepare(run: str, wait: bool) -> WorkerFacts:
                     device, processors = node.identity.device, node.identity.processors
                     note = holdDevice(device, node.identity.lockFolder, frozenset(processors))
                     node.holder, node.claim = run, task
-                    return WorkerFacts(os.getpid(), note)
+                    return note
                 except DeviceInUse:
                     if not wait:
                         raise
@@ -273,6 +283,7 @@ def prepare(run: str, wait: bool) -> WorkerFacts:
                 )
         if not (task.isWanted and node.isHeard(run)):
             raise RunError("nobody waits for this device any more")
+        node.waiting.add(run)
         time.sleep(LOOK_SECONDS)
 
 
@@ -348,7 +359,7 @@ def poll(questions: Mapping[str, Question], dask_worker: Any = None) -> Optional
     if running is not None:
         running.asked = dict(question.offsets)
         parts, more = news(running.job, question.offsets)
-    return Answer(question.job, parts, more, node.leaving)
+    return Answer(question.job, parts, more, node.leaving, question.run in node.waiting)
 
 
 def fetch(run: str, job: str, suffix: str, offset: int) -> Optional[FilePart]:

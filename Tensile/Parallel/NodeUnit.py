@@ -106,12 +106,14 @@ class Answer:
         parts: what its files hold beyond the offsets.
         more: whether there is more than fitted.
         leaving: whether the worker takes no more units.
+        waits: whether the run waits for this device, which another one has.
     """
 
     job: str
     parts: Mapping[str, FilePart]
     more: bool
     leaving: bool
+    waits: bool = False
 
 
 @dataclass

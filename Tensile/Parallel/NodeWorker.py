@@ -21,6 +21,7 @@ from typing import Any, Coroutine, Dict, List, Optional, Sequence
 
 from . import NodeSide
 from .Cluster import Cluster
+from .DeviceNames import nameOf
 from .Errors import RunError, WorkerLost
 from .Mirror import Mirror
 from .News import Connected
@@ -62,6 +63,7 @@ class NodeWorker:
         self.device = device
         self.starts = 0
         self.leaving = False
+        self.waits = False
         self._cluster = cluster
         self._run = run
         self._step = step
@@ -238,6 +240,10 @@ class NodeWorker:
     def answered(self, answer: Answer) -> None:
         """Takes what the running unit has written."""
         self.leaving = self.leaving or answer.leaving
+        if answer.waits and not self.waits:
+            text = "device %s is in use by another run of this cluster: waiting for its end"
+            log.warning(text, nameOf(self.device))
+        self.waits = answer.waits
         if self._mirror is not None and answer.job == self._job:
             for suffix, part in answer.parts.items():
                 self._mirror.add(suffix, part)

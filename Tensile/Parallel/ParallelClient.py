@@ -35,7 +35,7 @@ from .Devices import DeviceScan, describeDevice, scanDevices
 from .Display import Display, PlainDisplay
 from .Errors import InputError, TensileParallelError, describeError
 from .Files import isProgram
-from .Fleet import Register, registerPath
+from .Fleet import Register, refuseNodesFolder, registerPath
 from .HangLimit import hangSeconds
 from .LibraryUpdate import Winner, winnersOf, writeLibraryUpdate
 from .Locks import (
@@ -151,6 +151,7 @@ def _run(settings: ClientSettings) -> int:
         os.execvp(command[0], [*command, *settings.clientArgv])
     step = makeStep(settings, command, devices[0].architecture)
     with _openFolder(settings, step) as (outputs, folder):
+        refuseNodesFolder(str(outputs), settings.fresh)
         return StepRun(settings, step, outputs, folder, devices).run()
 
 
@@ -384,8 +385,9 @@ class StepRun:
         )
 
     def _holderOf(self, device: Device, lockFolder: str) -> str:
-        # A node's locks are known there only.
-        return "" if device.node else lockHolder(device, lockFolder)
+        if self._cluster is not None:
+            return self._cluster.holderOf(device.ordinal)
+        return lockHolder(device, lockFolder)
 
     def _pairsMeasured(self) -> int:
         if not self._step.whole:

@@ -333,6 +333,10 @@ def _refuseClusters(ours: argparse.Namespace) -> None:
         InputError: with what to leave out.
     """
     given = _clusters(ours)
+    _refuseEmpty(ours)
+    name = ours.node_name or ""
+    if not name.isprintable() or ":" in name:
+        raise InputError("--node-name %r: give printable characters other than a colon" % name)
     if ours.join is not None and (ours.local_cluster or ours.slurm):
         raise InputError("--join offers this machine's devices: leave out %s" % given[-1])
     _refuseTwoClusters(given, ours.emulate and ours.join is None)
@@ -347,6 +351,17 @@ def _refuseClusters(ours: argparse.Namespace) -> None:
         raise InputError("--node-name goes with --join")
     if ours.join is None and ours.leave_after is not None:
         raise InputError("--leave-after goes with --join")
+
+
+def _refuseEmpty(ours: argparse.Namespace) -> None:
+    """An unset variable of a script must not mean this machine.
+
+    Raises:
+        InputError: an option that names something was given nothing.
+    """
+    for name in ("scheduler", "scheduler_file", "node_name"):
+        if getattr(ours, name, None) == "":
+            raise InputError("--%s was given nothing" % name.replace("_", "-"))
 
 
 def _clusters(ours: argparse.Namespace) -> List[str]:
@@ -409,6 +424,7 @@ def parseClientArguments(argv: Sequence[str]) -> ClientSettings:
     if ours.version:
         print("TensileParallelClient %s" % ourVersion())
         raise SystemExit(0)
+    _refuseEmpty(ours)
     _refuseTwoClusters(_clusters(ours), ours.emulate)
     theirs = [word for word in words if not word.ours]
     for name in unknownOptions(theirs):

@@ -33,7 +33,7 @@ from .Devices import DeviceScan, describeDevice, scanDevices
 from .Display import makeDisplay
 from .Errors import InputError, TensileParallelError, describeError
 from .Files import isProgram, replaceFile, replaceJson
-from .Fleet import usedDevices
+from .Fleet import refuseNodesFolder, usedDevices
 from .History import (
     History,
     hashInputs,
@@ -413,6 +413,8 @@ def _runParallel(
             history, changed = _openHistory(settings, host, selection, places, client, clock)
             if isUntouched(history, places.merged):
                 return _sayFinished(settings, history, places)
+            if not settings.usesCluster:
+                refuseNodesFolder(places.outputs, settings.fresh)
             notes = [
                 *notes,
                 *sayNotes(changed),

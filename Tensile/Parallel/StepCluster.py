@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import uuid
+from dataclasses import replace
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from . import NodeSide, __version__
@@ -94,7 +95,14 @@ class StepCluster:
         if not self._chosen:
             advice = "choose others (DeviceList, --devices)"
             raise noDevice(self._cluster.where, selection.reason, advice if members else "")
-        return selection
+        text = "the worker at %s does not answer: it is used as soon as it does"
+        silent = tuple(text % address for address in self._cluster.silent)
+        return replace(selection, notes=selection.notes + silent)
+
+    def holderOf(self, ordinal: int) -> str:
+        """Who has a device for which the step waits; empty where it does not wait."""
+        worker = self._workers.get(ordinal)
+        return "another run of this cluster" if worker is not None and worker.waits else ""
 
     def refuseBusy(self) -> None:
         """For --no-wait: whether another run of this cluster has one of the devices.
@@ -102,7 +110,7 @@ class StepCluster:
         Raises:
             DeviceInUse: it has.
         """
-        busy = ["%d of %s" % (m.device.ordinal, m.node) for m in self._chosen if m.busy]
+        busy = ["%s:%d" % (m.node, m.device.ordinal) for m in self._chosen if m.busy]
         if busy:
             raise DeviceInUse(
                 "device(s) %s: in use by another run of this cluster: wait for it to end, or "

@@ -13,7 +13,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -282,9 +281,8 @@ def test_theFrontEndIsKilledAndThenANode(cluster):
     process.kill()
     process.communicate()
     waitFor(lambda: not cluster.clients())
-    time.sleep(2.5)  # a node looks once a second whether its device is still wanted
     record = cluster.record("node", pairSeconds=0.1)
-    process = cluster.begin(step, "--no-wait", "--devices", "0,7")
+    process = cluster.begin(step, "--devices", "0,7")
     waitFor(lambda: len(cluster.events(record, "b")) > 2 or process.poll() is not None)
     assert process.poll() is None, finish(process)
     for pid in _ofNode(cluster, "b"):

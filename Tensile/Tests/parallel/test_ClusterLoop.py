@@ -277,6 +277,24 @@ TOGETHER = [
 ]
 
 
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["c", "o", "--scheduler", ""], "--scheduler was given nothing"),
+        (["--join", "--scheduler-file", ""], "--scheduler-file was given nothing"),
+        (["--join", "tcp://h:1", "--node-name", ""], "--node-name was given nothing"),
+        (["--join", "tcp://h:1", "--node-name", "a\nb"], "--node-name 'a\\nb': give printable"),
+        (["--join", "tcp://h:1", "--node-name", "a:1"], "--node-name 'a:1': give printable"),
+    ],
+)
+def test_namesThatNameNothingAreRefused(words, said):
+    """An unset variable must not have a campaign run on the machine that starts it; a node's name
+    stands in lines, in files and before a device's number."""
+    with pytest.raises(InputError) as caught:
+        parseRunArguments(words)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("line, said", TOGETHER)
 def test_whatCannotBeMeantIsRefused(line, said):
     """Two clusters, or a question that looks at none: one line, before anything starts."""
@@ -451,6 +469,24 @@ def test_aDeviceIsGivenUpWhereAnotherCanTakeItsWork(monkeypatch):
     assert awayFor(monkeypatch, **story) == (231, "node a was away for 231 s")
 
 
+def test_aNodeIsWaitedForOnceAndNotForEachDevice(monkeypatch):
+    """Of an idle device nobody notices at once that it is gone: what it was away before counts."""
+
+    async def story():
+        cluster = ClusterModule.Cluster("tcp://h:1")
+        for name in ("a", "b"):
+            member = ClusterModule._memberOf("tcp://" + name, facts(name), 0.0, 0.0)
+            cluster._connected["tcp://" + name] = ClusterModule.Connected(member)
+        device = replace(member.device, node="a", nodeOrdinal=member.device.ordinal)
+        cluster._lose("tcp://a")
+        lost = time.monotonic()
+        monkeypatch.setattr(ClusterModule.time, "monotonic", lambda: lost + 35.0)
+        with pytest.raises(RunError, match="node a was away for 35 s"):
+            await cluster.find(device)
+
+    asyncio.run(asyncio.wait_for(story(), 20))
+
+
 def test_aNodeThatAnswersLateHasNoOtherClock():
     """What a node's clock differs by is known as well as the time of its answer, and no better."""
     for ahead, seconds, found in ((0, 9, 0), (9, 9, 0), (3600, 9, 3595.5), (-3600, 1, -3600.5)):
@@ -478,6 +514,22 @@ def test_aJoinDoesNotWaitForDaskWhereTheSchedulerIsGone(monkeypatch):
 
     with pytest.raises(ConnectionError, match="the scheduler is gone"):
         asyncio.run(joining())
+
+
+def test_aDeviceThatAnotherRunHasIsSaidToBeWaitedFor(caplog):
+    """Once, and to whoever asks why the device is not ready, for as long as that lasts."""
+    cluster = StepClusterModule.StepCluster(SimpleNamespace())
+    device = Device(3, "0", uniqueId="1", node="a", nodeOrdinal=1)
+    worker = cluster._workers[3] = NodeWorker(device, None, "r", None, (), True)
+    assert cluster.holderOf(3) == cluster.holderOf(4) == ""
+    for _ in range(3):
+        worker.answered(Answer("", {}, False, False, waits=True))
+    assert cluster.holderOf(3) == "another run of this cluster"
+    worker.answered(Answer("", {}, False, False))
+    assert cluster.holderOf(3) == ""
+    assert [each.getMessage() for each in caplog.records] == [
+        "device 3 (a:1) is in use by another run of this cluster: waiting for its end"
+    ]
 
 
 def test_aUnitWhoseFilesHaveNoRoomEndsEarly():

@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: MIT
 """The devices of several machines: which are used, how they are numbered, who is refused."""
 
+import os
 from dataclasses import replace
 
 import pytest
 
 from Tensile.Parallel.Errors import InputError
-from Tensile.Parallel.Fleet import Member, Register, choose, fits, refuseStrangers
+from Tensile.Parallel.Fleet import (
+    Member,
+    Register,
+    choose,
+    fits,
+    refuseNodesFolder,
+    refuseStrangers,
+    registerPath,
+)
 from Tensile.Parallel.Types import Device
 
 pytestmark = pytest.mark.unit
@@ -51,6 +60,23 @@ def test_aNumberStaysWithItsDevice(tmp_path):
     # With another mask on its node a GPU has another ordinal there, and its number in the run.
     moved = replace(PAIR[0], device=replace(PAIR[0].device, ordinal=0, token="0"))
     assert [d.ordinal for d in later.number([moved], [moved])] == [1]
+
+
+def test_numbersOfThisMachinesDevicesAreNotGivenToNodes(tmp_path):
+    """A folder that was used without a cluster: who measured what stays told apart; and the other
+    way round it is refused, unless all is to be forgotten."""
+    for name in ("gpu_0", "gpu_3", "gpu_x"):
+        (tmp_path / name).mkdir()
+    refuseNodesFolder(str(tmp_path), False)
+    path = registerPath(str(tmp_path))
+    register = Register(path)
+    assert [d.ordinal for d in register.number(PAIR[:2], PAIR[:2])] == [4, 5]
+    register.write()
+    assert [d.ordinal for d in Register(path).number(PAIR, PAIR)] == [4, 5, 6, 7]
+    with pytest.raises(InputError, match="go on with --scheduler, or with --local-cluster 1"):
+        refuseNodesFolder(str(tmp_path), False)
+    refuseNodesFolder(str(tmp_path), True)
+    assert not os.path.exists(path)
 
 
 def test_aDamagedRegisterIsNone(tmp_path):
