@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import uuid
 from dataclasses import replace
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
@@ -25,6 +26,8 @@ log = logging.getLogger("TensileParallel")
 
 # A device that was set aside is taken in again with this many workers at most.
 MOST_WORKERS = 50
+# A wait for the scheduler that takes longer is told, in seconds.
+QUIET_SECONDS = 3.0
 # How long a run waits for the first node, in seconds.
 FIRST_SECONDS = 60.0
 
@@ -235,7 +238,13 @@ def openCluster(
     """
     cluster = Cluster(address, schedulerFile)
     seconds = SCHEDULER_ABSENCE_SECONDS if isStep else FIRST_SECONDS
-    cluster.connect(seconds if isStep else None)
+    patience = threading.Timer(QUIET_SECONDS, say, ["waiting for the scheduler %s" % cluster.where])
+    patience.daemon = True
+    patience.start()
+    try:
+        cluster.connect(seconds if isStep else None)
+    finally:
+        patience.cancel()
     try:
         waiting = "waiting for %s to join %s" % ("a node" if nodes == 1 else "nodes", cluster.where)
         cluster.waitForMembers(seconds, nodes, lambda: say(waiting))

@@ -568,3 +568,19 @@ def test_nobodyJoins(monkeypatch):
         with pytest.raises(InputError, match="^no device .*no node has joined.*" + said):
             with openCluster(*place, lambda text: None):
                 pass
+
+
+def test_aLongWaitForTheSchedulerIsTold(monkeypatch):
+    """Who waits knows for what."""
+    told = []
+
+    def connect(self, seconds):
+        waitFor(lambda: told)
+        raise InputError("no scheduler answers")
+
+    monkeypatch.setattr(StepClusterModule, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(StepClusterModule.Cluster, "connect", connect)
+    with pytest.raises(InputError, match="no scheduler answers"):
+        with openCluster("tcp://h:1", "", told.append):
+            pass
+    assert told == ["waiting for the scheduler tcp://h:1"]
