@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import pickle
 import threading
 import time
@@ -465,6 +466,9 @@ def _importClient() -> Any:
     finally:
         gc.freeze()
         gc.enable()
+    if "DASK_LOGGING__DISTRIBUTED" not in os.environ:
+        # What becomes of connections is told by ourselves, in a line.
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     return Client
 
 

@@ -41,7 +41,11 @@ def firstLine(told: Union[str, BaseException]) -> str:
 
 
 class WorkerLost(Exception):
-    """A worker of another machine, or the way to it, is gone; what it ran is not to blame."""
+    """A worker of another machine, or the way to it, is gone; what it ran is hardly to blame."""
+
+
+class WayLost(WorkerLost):
+    """The scheduler is gone, and with it the way to all workers: what they ran is not to blame."""
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -29,7 +29,7 @@ from .Contest import Contests, spans
 from .Cost import Cost, Part
 from .DeviceNames import nameOf
 from .Devices import describeDevice
-from .Errors import RunError, WorkerLost
+from .Errors import RunError, WayLost, WorkerLost
 from .LoopTypes import (
     AWAY,
     IDLE,
@@ -329,7 +329,8 @@ class Loop:
         outcome = replace(
             salvaged.outcome, kind=kind, message=message, exitStatus=None, lastPair=None
         )
-        self._account(device, replace(salvaged, outcome=outcome), isLoss)
+        isInnocent = cannotGoOn or isinstance(error, WayLost)
+        self._account(device, replace(salvaged, outcome=outcome), isLoss, isInnocent)
         if cannotGoOn:
             self._setAside(device, message)
             return
@@ -350,11 +351,14 @@ class Loop:
     def _name(self, device: int) -> str:
         return nameOf(self._workers[device].device)
 
-    def _account(self, device: int, result: UnitResult, isLoss: bool = False) -> None:
+    def _account(
+        self, device: int, result: UnitResult, isLoss: bool = False, isInnocent: bool = False
+    ) -> None:
         """Journals a result and tells the schedule.
 
         Args:
-            isLoss: whether the unit ended for no fault of its own.
+            isLoss: whether the unit ended with its worker.
+            isInnocent: and certainly for no fault of its own.
         """
         job = self._jobs.pop(device)
         self._onResult(result)
@@ -377,7 +381,7 @@ class Loop:
             self._learn(result)
         else:
             if isLoss:  # it was told
-                left = self._schedule.returned(device, done, result.ready)
+                left = self._schedule.returned(device, done, result.ready, not isInnocent)
             else:
                 log.warning("%s", describe(result, job))
                 left = self._schedule.failed(device, done, outcome.lastPair, result.ready)

@@ -22,7 +22,7 @@ from typing import Any, Coroutine, Dict, List, Optional, Sequence
 from . import NodeSide
 from .Cluster import Cluster
 from .DeviceNames import nameOf
-from .Errors import RunError, WorkerLost
+from .Errors import RunError, WayLost, WorkerLost
 from .Mirror import Mirror
 from .News import Connected
 from .NodeFiles import SentFile
@@ -115,10 +115,11 @@ class NodeWorker:
         """Work of the loop; however often the scheduler restarts, that is no death of a worker."""
         try:
             return await work
-        except WorkerLost:
-            if not self._cluster.isConnected:
-                self.starts = max(1, self.starts - 1)
-            raise
+        except WorkerLost as error:
+            if self._cluster.isConnected:
+                raise
+            self.starts = max(1, self.starts - 1)
+            raise WayLost(str(error)) from None
 
     async def _start(self) -> WorkerFacts:
         if self._ending is not None:

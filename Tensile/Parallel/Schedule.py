@@ -419,7 +419,7 @@ class Schedule:
         return self._failedWhole(unit, device, rest[0], ready)
 
     def returned(
-        self, device: int, done: Sequence[Rectangle], ready: bool = False
+        self, device: int, done: Sequence[Rectangle], ready: bool = False, counts: bool = True
     ) -> List[Rectangle]:
         """The device's worker was lost under a unit that is not to blame: its rest is free again.
 
@@ -429,13 +429,14 @@ class Schedule:
             device: where it ran.
             done: the parts that were measured.
             ready: whether the client had got as far as its first pair.
+            counts: whether the unit may be to blame all the same.
 
         Returns:
             What was given up by this.
         """
         state = self._devices[device]
         unit = state.running
-        if unit is not None and not done:
+        if counts and unit is not None and not done:
             first = (unit.firstProblem, unit.firstSolution)
             self._losses[first] = self._losses.get(first, 0) + 1
             if self._losses[first] > LOSSES_PER_UNIT:

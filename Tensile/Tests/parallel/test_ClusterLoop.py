@@ -17,7 +17,7 @@ from Tensile.Parallel import Join
 from Tensile.Parallel import Loop as LoopModule
 from Tensile.Parallel import News as NewsModule
 from Tensile.Parallel import StepCluster as StepClusterModule
-from Tensile.Parallel.Errors import InputError, RunError, WorkerLost
+from Tensile.Parallel.Errors import InputError, RunError, WayLost, WorkerLost
 from Tensile.Parallel.NodeUnit import Answer
 from Tensile.Parallel.NodeWorker import NodeWorker
 from Tensile.Parallel.ParseArguments import parseClientArguments, parseRunArguments
@@ -225,6 +225,20 @@ def test_aUnitThatLosesEveryWorkerIsGivenUp():
     assert {p.rectangle.firstProblem for p in result.lost} == {3}
     ends = [r for r in result.results if r.outcome.message]
     assert LOSSES_PER_UNIT < len(ends) < 100
+
+
+def test_howeverOftenTheSchedulerRestartsNoUnitIsGivenUp():
+    """With the scheduler all workers are gone: that says nothing of the unit that was running."""
+    left = [WayLost("node a: the connection was lost")] * (3 * LOSSES_PER_UNIT)
+
+    def unit(device, unit):
+        return left.pop() if left and unit.firstProblem == 0 else None
+
+    run = Run(Script(unit=unit), devices=2, problems=4)
+    for worker in run.workers:
+        worker.submit = _withStartsForgotten(worker)
+    result = run.run()
+    assert not left and not (result.lost or result.leftOver or result.devicesLost)
 
 
 def test_aBaselineThatWasLostIsRunAgain():
