@@ -46,6 +46,7 @@ from .LoopTypes import (
 )
 from .Outcomes import examine
 from .Schedule import Rectangle, Schedule, rectangleOf
+from .Seldom import Seldom
 from .Types import (
     CRASHED,
     MEASURED,
@@ -118,7 +119,7 @@ class Loop:
         self._secondsLeft: Dict[int, float] = {}
         self._last: Dict[int, LastLine] = {}
         self._parts: Dict[int, List[Part]] = {}
-        self._lookAt = 0.0
+        self._looking = Seldom(LOOK_PAUSE, clock=lambda: time.monotonic())
         self._futures: Dict[Future, int] = {}
         self._jobs: Dict[int, Job] = {}
         self._begun: Dict[int, float] = {}
@@ -147,8 +148,9 @@ class Loop:
                 self._welcome()
                 self._handOut()
                 self._release()
-                if time.monotonic() >= self._lookAt:
-                    self._look()
+                if self._looking.isDue:
+                    with self._looking.timed():
+                        self._look()
                     self._observer.tick(self._jobs, self._last, self._secondsLeft)
         except BaseException:
             self._killAll()
@@ -449,11 +451,8 @@ class Loop:
 
     def _look(self) -> None:
         """Reads how far the running units are; shortens one for which the others would wait."""
-        begun = time.monotonic()
         self._readProgress()
         self._shortenOne()
-        now = time.monotonic()
-        self._lookAt = now + LOOK_PAUSE * (now - begun)
 
     def _readProgress(self) -> None:
         ends = {device: lastLine(job.file(".log")) for device, job in self._jobs.items()}

@@ -22,6 +22,7 @@ from .Files import replaceJson
 from .LoopTypes import AWAY, IDLE, LEFT, LOST, STARTING, Observer
 from .Remaining import Remaining
 from .Schedule import Schedule
+from .Seldom import Seldom
 from .Step import Step
 from .Terminal import shortName
 from .Types import FAILURE_KINDS, Job, UnitResult
@@ -33,7 +34,7 @@ TELL_SECONDS = 1.0
 # With many devices, reckoning what remains takes time: so often longer than it is the pause, and it
 # is no longer than so many seconds. Meanwhile the time just passes.
 RECKON_PAUSE = 400.0
-LONGEST_PAUSE = 10.0
+LONGEST_PAUSE = 9.0
 # A worker that is not ready after so long waits for its device's lock.
 LOCK_SECONDS = 10.0
 # How often it is looked who holds that.
@@ -122,7 +123,8 @@ class StepProgress(Observer):
         self._now = now
         begun = now()
         self._devices = {device: _DeviceView(begun) for device in devices}
-        self._told = self._reckonAt = -math.inf
+        self._told = -math.inf
+        self._reckoning = Seldom(RECKON_PAUSE, LONGEST_PAUSE, now)
         self._last: Dict[str, Any] = {}
         self._units = self._failedUnits = 0
         self._lost = lost
@@ -177,11 +179,9 @@ class StepProgress(Observer):
             return
         passed, self._told = now - self._told, now
         self._askForHolders(now)
-        if not 0.0 < self._reckonAt - now < LONGEST_PAUSE:
-            begun = time.monotonic()
-            self._left = self._secondsLeft(running, last, secondsLeft, now)
-            pause = RECKON_PAUSE * (time.monotonic() - begun)
-            self._reckonAt = now + min(pause, 0.9 * LONGEST_PAUSE)
+        if self._reckoning.isDue:
+            with self._reckoning.timed():
+                self._left = self._secondsLeft(running, last, secondsLeft, now)
         elif self._left is not None:
             self._left = max(0.0, self._left - passed)
         self._hand("running", last)

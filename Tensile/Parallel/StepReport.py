@@ -17,10 +17,14 @@ from .DeviceNames import nodeFields
 from .Files import replaceJson
 from .LoopTypes import LoopResult, Lost
 from .ResultsJoin import JoinReport
+from .Seldom import Seldom
 from .Step import Step
 from .Types import CRASHED, FAILED, HUNG, Device, Piece, UnitResult
 
 VERSION = 1
+# It holds every unit, so with 10,000 of them writing it takes a fifth of a second: so often longer
+# than it is the pause.
+WRITE_PAUSE = 100.0
 # More failures than this are counted, not listed.
 MAX_LISTED = 1000
 
@@ -41,8 +45,7 @@ class StepReport:
             emulated: whether the client is the emulated one.
         """
         self._path = path
-        self._writtenAt = 0.0
-        self._writeSeconds = 0.0
+        self._writing = Seldom(WRITE_PAUSE)
         self._step = step
         self._devices = {device.ordinal: device for device in devices}
         problemType, _, group = os.path.dirname(step.folderName).rpartition("_")
@@ -271,16 +274,13 @@ class StepReport:
         self._data["notes"].append(text)
 
     def keepCurrent(self) -> None:
-        """Writes step.json after a unit, but for that takes at most a hundredth of the time.
-
-        It holds every unit, so with 10,000 of them each writing takes a fifth of a second.
-        """
-        if time.monotonic() - self._writtenAt >= 100 * self._writeSeconds:
-            self.write("running")
+        """Writes step.json after a unit, but for that takes at most a hundredth of the time."""
+        if self._writing.isDue:
+            with self._writing.timed():
+                self.write("running")
 
     def write(self, state: str) -> Dict[str, Any]:
         """Writes step.json so that no reader sees half of it; returns what it holds."""
-        begun = time.monotonic()
         self._data["state"] = state
         self._data["counts"] = dict(self._counts)
         self._data["validationFailures"] = self._validationFailures
@@ -293,8 +293,6 @@ class StepReport:
                 {**self._name(change.device), **asdict(change)} for change in self._loop.changes
             ]
         replaceJson(self._path, self._data)
-        self._writtenAt = time.monotonic()
-        self._writeSeconds = self._writtenAt - begun
         return self._data
 
     def _device(self, ordinal: int) -> Dict[str, Any]:

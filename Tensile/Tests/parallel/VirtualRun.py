@@ -18,7 +18,6 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from unittest.mock import patch
 
 from Tensile.Parallel import Loop as LoopModule
-from Tensile.Parallel import Progress as ProgressModule
 from Tensile.Parallel.Baseline import chooseBaseline
 from Tensile.Parallel.ClientConfig import ClientConfig
 from Tensile.Parallel.ClientOutput import LastLine, PairLine
@@ -261,8 +260,6 @@ class VirtualRun:
             for name, fake in (("time", self.clock), ("wait", self.clock.wait)):
                 stack.enter_context(patch.object(LoopModule, name, fake))
             stack.enter_context(patch.object(LoopModule, "lastLine", self._lastLine))
-            # What reckoning takes here must not change what is told.
-            stack.enter_context(patch.object(ProgressModule, "RECKON_PAUSE", 0.0))
             result = self.loop.run()
         self.ended = self.clock.now + self.manner.end
         return result

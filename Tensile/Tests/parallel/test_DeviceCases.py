@@ -46,12 +46,20 @@ def machine(fakeClient, tmp_path):
 
 @pytest.fixture
 def client(fakeClient, tmp_path):
-    """A client that starts HIP, writes down its variables and its devices, and then measures."""
+    """A client that starts HIP, writes down its variables and its devices, and then measures.
+
+    With MEET=n it waits until n devices have had one (20 s at most): on a busy machine the first
+    worker could else measure everything before the last one is there.
+    """
     path = tmp_path / "client"
     path.write_text(
         "#!/bin/sh\n"
-        '{ env; echo "SEES $(%s)"; echo; } >> "%s.$HIP_VISIBLE_DEVICES"\n'
-        'exec %s %s "$@"\n' % (fakeClient, path, sys.executable, BIN / "TensileEmulatedClient")
+        'tries=0; client="%s"\n'
+        '{ env; echo "SEES $(%s)"; echo; } >> "$client.$HIP_VISIBLE_DEVICES"\n'
+        'while [ "$(ls "$client".* | wc -l)" -lt "${MEET:-1}" ] && [ $tries -lt 200 ]; do\n'
+        "    tries=$((tries + 1)); sleep 0.1\n"
+        "done\n"
+        'exec %s %s "$@"\n' % (path, fakeClient, sys.executable, BIN / "TensileEmulatedClient")
     )
     path.chmod(0o755)
     return path
@@ -85,7 +93,7 @@ def test_onlyTheProbeAndTheClientsStartHip(machine, client, recorded, tmp_path):
     step = recorded("tensilelite-2024/full")
     pid, status, output = _start(
         *("TensileParallelClient", "--config-file", step.ini, "--client", client),
-        environment=machine,
+        environment={**machine, "MEET": "4"},
     )
     assert status == 0, output
     report = json.loads((Path(str(step.results) + ".parallel") / "step.json").read_text())
@@ -123,7 +131,7 @@ def test_clientsEndUpOnTheDeviceThatWasMeant(
     _, status, output = _start(
         *("TensileParallelClient", "--config-file", step.ini, "--client", client),
         *("--devices", devices),
-        environment={**machine, **masks},
+        environment={**machine, **masks, "MEET": str(len(expected))},
     )
     assert status == 0, output
     found = {path.name.rpartition(".")[2] for path in tmp_path.glob("client.*")}
@@ -183,7 +191,7 @@ def test_threadsOfClientsDoNotMultiply(machine, client, recorded):
     environment = {k: v for k, v in machine.items() if not k.startswith("OMP_")}
     _, status, output = _start(
         *("TensileParallelClient", "--config-file", step.ini, "--client", client),
-        environment={**environment, "LOKY_MAX_CPU_COUNT": "1"},
+        environment={**environment, "LOKY_MAX_CPU_COUNT": "1", "MEET": "4"},
     )
     assert status == 0, output
     share = max(1, len(os.sched_getaffinity(0)) // 4)

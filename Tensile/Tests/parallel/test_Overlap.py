@@ -296,7 +296,7 @@ def test_theCheckFindsAnOverlap(recorded, record, keep, tmp_path):
 
 def test_theSecondRunSaysForWhomItWaits(recorded, record, serial, keep, tmp_path):
     """Undisturbed, on the same devices: the second names the first one's process, and both end."""
-    first, second = (keep(ClientRun(tmp_path / n, record, recorded, [0, 1], 0.05)) for n in "ab")
+    first, second = (keep(ClientRun(tmp_path / n, record, recorded, [0, 1], 0.3)) for n in "ab")
     first.begin()
     waitFor(lambda: {0, 1} <= set(clientsOn(eventsIn(record))))
     second.begin()

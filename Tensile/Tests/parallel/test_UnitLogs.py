@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from Tensile.Parallel import StepReport as StepReportModule
 from Tensile.Parallel import UnitLogs
-from Tensile.Parallel.StepReport import StepReport
+from Tensile.Parallel.Seldom import Seldom
+from Tensile.Parallel.StepReport import WRITE_PAUSE, StepReport
 from Tensile.Parallel.UnitLogs import LEAST_BYTES, openLog, packLogs
 
 
@@ -72,18 +72,16 @@ def testAStepGoesOnFromPackedLogs(recorded, runScript):
 
 
 @pytest.mark.unit
-def testAStepOfManyUnitsIsNotRewrittenAllTheTime(monkeypatch):
+def testAStepOfManyUnitsIsNotRewrittenAllTheTime():
     """step.json holds all units: writing it after each takes a hundredth of the time at most."""
     now, written = [1000.0], []
     report = StepReport.__new__(StepReport)
-    report._writtenAt, report._writeSeconds = 0.0, 0.0
+    report._writing = Seldom(WRITE_PAUSE, clock=lambda: now[0])
 
     def write(state):
         written.append(state)
         now[0] += 0.2
-        report._writtenAt, report._writeSeconds = now[0], 0.2
 
-    monkeypatch.setattr(StepReportModule.time, "monotonic", lambda: now[0])
     report.write = write
     for _ in range(1000):
         report.keepCurrent()
