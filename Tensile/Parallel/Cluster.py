@@ -37,6 +37,7 @@ from typing import (
 )
 
 from . import NodeSide
+from .Certificates import refuseWithoutCertificate, withAdvice
 from .Errors import InputError, RunError, WorkerLost, firstLine
 from .Fleet import Member, keyOf
 from .News import WATCH_SECONDS, Connected, Follower, News
@@ -49,10 +50,6 @@ log = logging.getLogger("TensileParallel")
 MEET_SECONDS = 3.0
 # How long the scheduler may take to answer at the start, in seconds.
 CONNECT_SECONDS = 30.0
-NO_CERTIFICATE = (
-    "no certificate is configured for %s: tell Dask of yours "
-    "(distributed.comm.tls; docs/cluster.md, Who gets in)"
-)
 # How long a device may be away before its work goes to others…
 ABSENCE_SECONDS = 30.0
 # …and how long the scheduler may be, whose workers come back with it, or all devices at once.
@@ -85,7 +82,7 @@ class Cluster:
         self._goneAt: Dict[Tuple[str, str, int], float] = {}  # device -> since when
         self._nodeLocks: Dict[str, asyncio.Lock] = {}
         self._news = News(self.connected, self._askAll)
-        self._tasks: List["asyncio.Task[None]"] = []
+        self._tasks: "Set[asyncio.Future[Any]]" = set()
         self._lostSince: Optional[float] = None
         self._unfinished: "List[Future[Any]]" = []
         self._loop = asyncio.new_event_loop()
@@ -171,34 +168,34 @@ class Cluster:
                 await self._newClient(max(1.0, min(seconds, CONNECT_SECONDS)))
                 await self._lookWhileConnected()
                 break
+            except InputError:
+                raise
             except Exception as error:
-                # It may have been just about to restart. (Dask wants a certificate by TypeError.)
+                # It may have been just about to restart.
                 mayRestart = isinstance(error, (OSError, asyncio.TimeoutError))
                 if time.monotonic() > deadline or not mayRestart:
                     raise InputError(self._noScheduler(error)) from None
             await asyncio.sleep(0.5)
-        self._tasks.append(asyncio.ensure_future(self._watch()))
+        self._keep(self._watch())
 
     def _noScheduler(self, error: BaseException) -> str:
-        if self._place.address.startswith("tls://") and isinstance(error, TypeError):
-            return NO_CERTIFICATE % self.where
         why = firstLine(str(error)) or "it does not speak as one"
-        if self._place.address.startswith("tcp://") and "ConnectionReset" in why:
-            why = "it ended the connection; one with TLS is named tls://…"
         return (
             "no scheduler answers at %s (%s): start one with `dask scheduler`, or name the "
-            "right place" % (self.where, why)
+            "right place" % (self.where, withAdvice(why, self._place.current()))
         )
 
     async def _newClient(self, seconds: float) -> None:
         """Connects, whatever listens there, within the time.
 
         Raises:
+            InputError: it wants a certificate, and there is none.
             OSError, asyncio.TimeoutError: nobody answers as a scheduler does.
         """
         address = self._place.current()
         if not address:
             raise FileNotFoundError("there is no such file that a scheduler has written")
+        refuseWithoutCertificate(address, "client")
         # Only where somebody listens: else Dask's client would try again after pauses that double.
         await asyncio.wait_for(_ping(address), min(seconds, PING_SECONDS))
         opening = asyncio.ensure_future(self._openClient(address, seconds))
@@ -221,8 +218,16 @@ class Cluster:
             name="TensileParallel",
         )
 
+    def _keep(self, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Future[Any]":
+        """Begins a task that goes on by itself, until the connection is closed at the latest."""
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(_retrieve)
+        return task
+
     async def _close(self) -> None:
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
         self._news.stop()
         if self._client is not None:
@@ -275,8 +280,7 @@ class Cluster:
         """
         self._forgetAll()
         if self._client.status not in ("closing", "closed"):
-            self._tasks.append(asyncio.ensure_future(self._client.close(timeout=AGAIN_SECONDS)))
-            self._tasks[-1].add_done_callback(_retrieve)
+            self._keep(self._client.close(timeout=AGAIN_SECONDS))
         await self._newClient(AGAIN_SECONDS)
         self._countAbsencesAnew()
         log.warning("connected to the scheduler %s again", self.where)
@@ -303,7 +307,7 @@ class Cluster:
         new = sorted(addresses - set(self._connected) - self._strangers - self._asked)
         if not new:
             return
-        tasks = {asyncio.ensure_future(self._meet(address)) for address in new}
+        tasks = {self._keep(self._meet(address)) for address in new}
         # One that does not answer, because it is gone or slow, holds up no other.
         await asyncio.wait(tasks, timeout=MEET_SECONDS)
 

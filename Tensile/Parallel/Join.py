@@ -24,7 +24,8 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from .Cluster import NO_CERTIFICATE, requireDistributed
+from .Certificates import refuseWithoutCertificate, withAdvice
+from .Cluster import requireDistributed
 from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import describeDevice, pinnedEnvironment, scanDevices
 from .EmulatedDevice import DEVICES_VARIABLE
@@ -82,7 +83,7 @@ def join(settings: RunSettings) -> int:
         raise InputError("--join: name the scheduler, as tcp://host:8786, or --scheduler-file")
     if place.address:
         hostAndPort(place.address)
-        _refuseWithoutCertificate(place.address)
+    refuseWithoutCertificate(place.current(), "worker")
     useAbsolutePaths()
     node = settings.nodeName or socket.gethostname()
     devices, system = _devices(settings, node), System()
@@ -117,19 +118,6 @@ def join(settings: RunSettings) -> int:
         numbers = ", ".join(str(device.ordinal) for device in devices)
         tell("TensileParallel: node %s offers device(s) %s to %s" % (node, numbers, place))
         return _serve(node, children, os.path.join(folder, _REFUSAL))
-
-
-def _refuseWithoutCertificate(address: str) -> None:
-    """Dask would fail again and again.
-
-    Raises:
-        InputError: it is a scheduler with TLS, and Dask knows no certificate.
-    """
-    if address.startswith("tls://"):
-        from distributed.security import Security
-
-        if Security().get_connection_args("worker").get("ssl_context") is None:
-            raise InputError(NO_CERTIFICATE % address)
 
 
 def _devices(settings: RunSettings, node: str) -> List[Device]:
@@ -360,9 +348,7 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     try:
         await _joined(nanny, place, device)
     except Exception as error:
-        why = causeOf(error)
-        if place.current().startswith("tcp://") and "Connection reset" in why:
-            why += "; a scheduler with TLS is named tls://…"
+        why = withAdvice(causeOf(error), place.current())
         tell("%s has not joined: %s" % (device, why), sys.stderr)
         return 1
     tell("%s has joined %s" % (device, place))

@@ -383,10 +383,10 @@ import dask
 import distributed
 from Tensile.Parallel import Cluster
 Cluster.CONNECT_SECONDS = 3.0
-for own in %r:
+for own, place in %r:
     with dask.config.set(own):
         try:
-            cluster = Cluster.Cluster(%r)
+            cluster = Cluster.Cluster(place)
             cluster.connect()
             print("in")
             cluster.close()
@@ -394,6 +394,44 @@ for own in %r:
             print("out")
             print(error, file=sys.stderr)
 """
+
+
+def _runWith(place, folder, environment):
+    """A run with the scheduler at a place: (exit status, output)."""
+    step = Recorded(DATA / "tensilelite-2024/full", folder / "run")
+    command = [sys.executable, BIN / "TensileParallelClient", "--config-file", step.ini]
+    return _outcome([*command, "--scheduler", place], environment)
+
+
+def _joinWith(place, folder, environment):
+    """A join of a scheduler: (exit status, output)."""
+    own = {**environment, "XDG_CACHE_HOME": str(folder / "cache")}
+    command = [sys.executable, BIN / "TensileParallel", "--join", place, "--emulate", "1"]
+    return _outcome(command, own)
+
+
+def _outcome(command, environment):
+    done = subprocess.run(
+        [*map(str, command)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+    )
+    return done.returncode, done.stdout
+
+
+NO_CERTIFICATE = "no certificate is configured for %s: tell Dask"
+
+
+def _checkRefusal(outcome, said):
+    """Exit status 2, the reason, and nothing of Dask's own."""
+    status, output = outcome
+    assert status == 2 and said in output, output
+    assert "Traceback" not in output and "distributed.core" not in output
+    assert len([line for line in output.splitlines() if "error" in line]) == 1, output
 
 
 @pytest.mark.skipif(not (HERE.parents[2] / "docs").is_dir(), reason="docs are not here")
@@ -410,12 +448,10 @@ def test_withTlsOnlyWhoHasACertificateGetsIn(tmp_path):
     marked.environment.update(variables)
     scheduler = marked.start(command)
     try:
-        tries = [_dask(variables), _dask(others), _dask({})]
-        code = CONNECT % (
-            str(HERE.parents[1] / "Parallel/Alone"),
-            tries,
-            "tls://127.0.0.1:%d" % port,
-        )
+        address = "127.0.0.1:%d" % port
+        tls = "tls://" + address
+        tries = [(_dask(variables), tls), (_dask(others), tls), ({}, tls), ({}, "tcp://" + address)]
+        code = CONNECT % (str(HERE.parents[1] / "Parallel/Alone"), tries)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DASK_")}
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -425,7 +461,14 @@ def test_withTlsOnlyWhoHasACertificateGetsIn(tmp_path):
             text=True,
             timeout=100,
         )
-        assert done.stdout.split() == ["in", "out", "out"], (done.stdout, done.stderr)
+        assert done.stdout.split() == ["in", "out", "out", "out"], (done.stdout, done.stderr)
+        foreign, none, named = done.stderr.splitlines()
+        assert "no scheduler answers at " + tls in foreign and NO_CERTIFICATE % tls in none
+        assert (
+            "no scheduler answers at tcp" in named and "scheduler with TLS is named tls://" in named
+        )
+        for start in (_runWith, _joinWith):
+            _checkRefusal(start(tls, tmp_path, environment), NO_CERTIFICATE % tls)
     finally:
         scheduler.kill()
         scheduler.communicate()

@@ -16,7 +16,10 @@ from Tensile.Parallel import Cluster as ClusterModule
 from Tensile.Parallel import Join
 from Tensile.Parallel import Loop as LoopModule
 from Tensile.Parallel import News as NewsModule
+from Tensile.Parallel import NodeSide
 from Tensile.Parallel import StepCluster as StepClusterModule
+from Tensile.Parallel import __version__
+from Tensile.Parallel.DeviceList import ALL_DEVICES
 from Tensile.Parallel.Errors import InputError, RunError, WayLost, WorkerLost
 from Tensile.Parallel.NodeUnit import Answer
 from Tensile.Parallel.NodeWorker import NodeWorker
@@ -439,6 +442,30 @@ def test_theSchedulerRestarts(monkeypatch):
     finally:
         cluster.close()
         scheduler.close()
+
+
+def test_aWorkerThatDoesNotAnswerIsNamed(monkeypatch):
+    """The run begins with the others, and whoever misses a device reads why."""
+
+    class OneHangs(DasksClient):
+        async def run(self, function, *arguments, workers, on_error):
+            if workers == ["tcp://w:2"]:
+                await asyncio.sleep(1000)
+            return await super().run(function, *arguments, workers=workers, on_error=on_error)
+
+    async def openClient(self, address, seconds):
+        mine = {**facts("a"), "hash": NodeSide.packageHash(), "version": __version__}
+        return OneHangs({"tcp://w:1": mine, "tcp://w:2": mine})
+
+    monkeypatch.setattr(ClusterModule, "MEET_SECONDS", 0.1)
+    monkeypatch.setattr(ClusterModule.Cluster, "_openClient", openClient)
+    monkeypatch.setattr(ClusterModule, "requireDistributed", lambda: None)
+    with socket.create_server(("127.0.0.1", 0)) as scheduler:
+        place = "tcp://127.0.0.1:%d" % scheduler.getsockname()[1]
+        with openCluster(place, "", lambda text: None) as step:
+            selection = step.choose(ALL_DEVICES, strict=False)
+            (note,) = [each for each in selection.notes if "does not answer" in each]
+            assert "tcp://w:2" in note and step.count == 1
 
 
 def awayFor(monkeypatch, **events):

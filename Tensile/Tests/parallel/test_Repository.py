@@ -35,13 +35,13 @@ ORDER = """
     RunConfig RunLog HtmlReport HtmlDevices ReportData Picture HtmlParts Winners ParallelClient
     StepCluster NodeWorker NodeOrder Mirror Cluster News Fleet WorkerCalls NodeSide NodeUnit
     NodeFiles
-    Place OwnProcess
+    Place OwnProcess Certificates
     History StepReport StepFolder HangLimit Progress Step Loop Worker Guard
     HostRun Doctor Toolchain HostArchitecture HostClock Host
     Report Timeline TextSummary NodeRecord RunRecord
     Status Display DeviceTable StatusText
     DeviceConfigs ConfigShape ConfigSteps ParseArguments CommandLine DeviceList
-    LoopTypes Remaining Contest Baseline Schedule Cost WarmUp
+    LoopTypes Remaining Contest Baseline Schedule Seldom Cost WarmUp
     Outcomes BestSolution LibraryUpdate
     ResultsJoin ShardRows Cells Results Journal ClientLog ClientOutput UnitLogs
     Emulator EmulatedOutput EmulatedTimes EmulatedDevice

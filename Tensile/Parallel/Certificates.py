@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""What is said where TLS is wanted and not configured, or the other way round.
+
+TLS is Dask's own affair and its own configuration (docs/cluster.md, Who gets in): only the words
+are ours, as Dask would try again and again, or raise something that names no way out.
+"""
+
+from __future__ import annotations
+
+from .Errors import InputError
+
+_NO_CERTIFICATE = (
+    "no certificate is configured for %s: tell Dask of yours "
+    "(distributed.comm.tls; docs/cluster.md, Who gets in)"
+)
+_TLS_IS_ANOTHER = "; a scheduler with TLS is named tls://…"
+
+
+def refuseWithoutCertificate(address: str, role: str) -> None:
+    """Before anything connects.
+
+    Args:
+        address: the scheduler's; may be empty.
+        role: as Dask names it: "worker" or "client".
+
+    Raises:
+        InputError: it is a scheduler with TLS, and Dask knows no certificate for the role.
+    """
+    if not address.startswith("tls://"):
+        return
+    from distributed.security import Security
+
+    if Security().get_connection_args(role).get("ssl_context") is None:
+        raise InputError(_NO_CERTIFICATE % address)
+
+
+def withAdvice(why: str, address: str) -> str:
+    """Why a scheduler cannot be reached, and that it may be one with TLS.
+
+    Args:
+        why: one line.
+        address: how it was named; may be empty.
+    """
+    isReset = "ConnectionReset" in why or "Connection reset" in why
+    return why + _TLS_IS_ANOTHER if isReset and address.startswith("tcp://") else why
