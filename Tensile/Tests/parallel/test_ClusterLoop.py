@@ -5,10 +5,12 @@ import asyncio
 import errno
 import socket
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from conftest import HERE
 from Processes import waitFor
 from test_Loop import RUNS, FakeWorker, Run, Script
 
@@ -25,6 +27,7 @@ from Tensile.Parallel.NodeUnit import Answer
 from Tensile.Parallel.NodeWorker import NodeWorker
 from Tensile.Parallel.ParseArguments import parseClientArguments, parseRunArguments
 from Tensile.Parallel.Place import Place
+from Tensile.Parallel.Run import main
 from Tensile.Parallel.Schedule import LOSSES_PER_UNIT, Rectangle
 from Tensile.Parallel.StepCluster import openCluster
 from Tensile.Parallel.Types import MEASURED, WORKER_LOST, Device
@@ -609,6 +612,23 @@ def test_nobodyJoins(monkeypatch):
         with pytest.raises(InputError, match="^no device .*no node has joined.*" + said):
             with openCluster(*place, lambda text: None):
                 pass
+
+
+def test_noRunThatWouldBeSerialIsOneOfACluster(monkeypatch, tmp_path, capsys):
+    """Serial Tensile runs on this machine, which may have no GPU: refused, with the reason."""
+    cluster = SimpleNamespace(isEmulated=True, count=2)
+    monkeypatch.setattr(StepClusterModule, "openCluster", lambda *a, **k: nullcontext(cluster))
+    config = tmp_path / "config.yaml"
+    line = [str(config), str(tmp_path / "out"), "--scheduler", "tcp://h:1"]
+    line += ["--tensile-root", str(HERE / "host" / "tensilelite")]
+    for text, more, said in (
+        ("GlobalParameters: {}\n", ["--cpu-only"], "--cpu-only measures on no GPU: no cluster"),
+        ("GlobalParameters: [\n", [], "config.yaml"),
+    ):
+        config.write_text(text)
+        assert main([*line, *more]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_aLongWaitForTheSchedulerIsTold(monkeypatch):

@@ -30,7 +30,8 @@ ROOT_FILES = (
 
 # A module imports only from those after it. docs/design.md has a line for each.
 ORDER = """
-    __main__ Run SerialRun PlanText Plan PlanStep EarlierRun ExpectedIni ForkedSolutions
+    __main__ Run SerialRun ParallelRun RunEnd RunFiles RunDevices
+    PlanText Plan PlanStep EarlierRun ExpectedIni ForkedSolutions
     Slurm LocalCluster Join
     RunConfig RunLog HtmlReport HtmlDevices ReportData Picture HtmlParts Winners ParallelClient
     StepCluster NodeWorker NodeOrder Mirror Cluster News Fleet WorkerCalls NodeSide NodeUnit

@@ -421,20 +421,20 @@ def testAPathThatTheHostsShellTakesApartIsRefused(recordingHost, config, tmp_pat
 
 def testTheLauncherIsSafeForAnyPathOfOurs(tmp_path):
     """Spaces, quotes, newlines and $ in the paths of Python and of the client are kept."""
-    from Tensile.Parallel import Run
+    from Tensile.Parallel import RunFiles
 
     folder = tmp_path / "a 'b' \"c\" $HOME `id`\nd"
     folder.mkdir()
     script = folder / "client"
     script.write_text("import sys\nprint(repr(sys.argv))\n")
-    places = Run._places(str(folder / "out"))
+    places = RunFiles.placesOf(str(folder / "out"))
     os.makedirs(places.outputs)
-    original = Run._parallelClient
-    Run._parallelClient = lambda: [str(script)]
+    original = RunFiles.parallelClient
+    RunFiles.parallelClient = lambda: [str(script)]
     try:
-        Run._writeLauncher(places)
+        RunFiles.writeLauncher(places)
     finally:
-        Run._parallelClient = original
+        RunFiles.parallelClient = original
     assert stat.S_IMODE(os.stat(places.launcher).st_mode) == 0o777 & ~currentUmask()
     output = subprocess.check_output([places.launcher, "--x", "a  b", "*"], text=True)
     assert output.strip() == repr([str(script), "--settings", places.settings, "--x", "a  b", "*"])
