@@ -33,7 +33,8 @@ ORDER = """
     __main__ Run SerialRun ParallelRun RunEnd RunFiles RunDevices
     PlanText Plan PlanStep EarlierRun ExpectedIni ForkedSolutions
     Slurm LocalCluster Join
-    RunConfig RunLog HtmlReport HtmlDevices ReportData Picture HtmlParts Winners ParallelClient
+    RunConfig RunLog HtmlReport HtmlDevices ReportData Picture HtmlParts Winners
+    ParallelClient StepRun StepResults ClientTelling
     StepCluster NodeWorker NodeOrder Mirror Cluster News Fleet WorkerCalls NodeSide NodeUnit
     NodeFiles
     Place OwnProcess Certificates
