@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Processes of a command that a test starts: found by a mark in the environment they inherit."""
+"""Processes of a command that a test starts: run to their end, or found by a mark."""
 
 import os
 import subprocess
@@ -18,6 +18,20 @@ def waitFor(condition):
     while not condition():
         assert time.monotonic() < deadline, "it has not become true"
         time.sleep(0.02)
+
+
+def runToEnd(*command, cwd=None, environment=None):
+    """The process, when it has ended; its stdout holds all that it said."""
+    return subprocess.run(
+        [*map(str, command)],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=WAIT_SECONDS,
+    )
 
 
 class Marked:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from Clusters import BIN, SCHEDULER, Nodes, freePort, killHard
 from conftest import DATA, HERE, Recorded
-from Processes import Marked, waitFor
+from Processes import Marked, runToEnd, waitFor
 from test_Report import makeRecord
 from test_Timeline import checkTrace
 
@@ -397,39 +397,26 @@ for own, place in %r:
 
 
 def _runWith(place, folder, environment):
-    """A run with the scheduler at a place: (exit status, output)."""
+    """A run with the scheduler at a place, when it has ended."""
     step = Recorded(DATA / "tensilelite-2024/full", folder / "run")
     command = [sys.executable, BIN / "TensileParallelClient", "--config-file", step.ini]
-    return _outcome([*command, "--scheduler", place], environment)
+    return runToEnd(*command, "--scheduler", place, environment=environment)
 
 
 def _joinWith(place, folder, environment):
-    """A join of a scheduler: (exit status, output)."""
+    """A join of a scheduler, when it has ended."""
     own = {**environment, "XDG_CACHE_HOME": str(folder / "cache")}
     command = [sys.executable, BIN / "TensileParallel", "--join", place, "--emulate", "1"]
-    return _outcome(command, own)
-
-
-def _outcome(command, environment):
-    done = subprocess.run(
-        [*map(str, command)],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=100,
-    )
-    return done.returncode, done.stdout
+    return runToEnd(*command, environment=own)
 
 
 NO_CERTIFICATE = "no certificate is configured for %s: tell Dask"
 
 
-def _checkRefusal(outcome, said):
+def _checkRefusal(done, said):
     """Exit status 2, the reason, and nothing of Dask's own."""
-    status, output = outcome
-    assert status == 2 and said in output, output
+    output = done.stdout
+    assert done.returncode == 2 and said in output, output
     assert "Traceback" not in output and "distributed.core" not in output
     assert len([line for line in output.splitlines() if "error" in line]) == 1, output
 

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from conftest import HOST, ROOT
+from Processes import runToEnd
 
 pytestmark = [
     pytest.mark.unit,
@@ -61,15 +62,7 @@ def contents(folder):
 
 def runPython(*arguments, cwd):
     """Standard output and error of this Python."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-    ).stdout
+    return runToEnd(sys.executable, *arguments, cwd=cwd).stdout
 
 
 @pytest.mark.parametrize("tree", ["tensilelite", "classic"], indirect=True)

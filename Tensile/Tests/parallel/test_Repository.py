@@ -15,6 +15,7 @@ from configparser import ConfigParser
 
 import pytest
 from conftest import HERE, HOST, ROOT
+from Processes import runToEnd
 
 PARALLEL = ROOT / "Tensile" / "Parallel"
 SCRIPTS = ("TensileParallel", "TensileParallelClient", "TensileEmulatedClient")
@@ -301,14 +302,7 @@ def packages(tmp_path_factory):
             copy = source / path.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, copy)
-    done = subprocess.run(
-        [sys.executable, "setup.py", "-q", "sdist", "bdist_wheel"],
-        cwd=source,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-    )
+    done = runToEnd(sys.executable, "setup.py", "-q", "sdist", "bdist_wheel", cwd=source)
     assert done.returncode == 0, done.stdout
     (wheel,) = (source / "dist").glob("*.whl")
     (sdist,) = (source / "dist").glob("*.tar.gz")
@@ -334,16 +328,8 @@ def _runInstalled(command, path, cwd):
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(map(str, path)))
     # The lock folder of the tests would be shared; a run's own default is what is tried here.
     environment.pop("TENSILE_PARALLEL_LOCK_DIR", None)
-    return subprocess.run(
-        [sys.executable, "-c", code, str(config), "out", "--emulate", "2"],
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-    )
+    command = [sys.executable, "-c", code, config, "out", "--emulate", "2"]
+    return runToEnd(*command, cwd=cwd, environment=environment)
 
 
 @ownCheckout
@@ -415,16 +401,8 @@ def environment(packages, tmp_path_factory):
 
 def _python(environment, *arguments, cwd, **variables):
     """What the environment's Python prints, from an empty folder."""
-    done = subprocess.run(
-        [str(environment / "bin" / "python"), *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, **variables},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-    )
+    python = environment / "bin" / "python"
+    done = runToEnd(python, *arguments, cwd=cwd, environment={**os.environ, **variables})
     return done.returncode, done.stdout
 
 

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 from conftest import HOST, ROOT
+from Processes import runToEnd
 
 TOOLS = ROOT / "tools"
 
@@ -60,16 +61,8 @@ def checkout(tmp_path, monkeypatch):
 
 
 def _run(*command, cwd=None):
-    return subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return runToEnd(sys.executable, *command, cwd=cwd, environment=environment)
 
 
 def test_theSeriesAppliesAndTheTreeBenchmarks(checkout, tmp_path):
