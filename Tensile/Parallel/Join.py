@@ -345,15 +345,17 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
         return _NAME_TAKEN
     leaving = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaving.set)
+    left = asyncio.ensure_future(leaving.wait())
     try:
-        await _joined(nanny, place, device)
+        if not await _joined(nanny, place, device, left):
+            await nanny.close(timeout=1)
+            return 0
     except Exception as error:
         why = withAdvice(causeOf(error), place.current())
         tell("%s has not joined: %s" % (device, why), sys.stderr)
         return 1
     tell("%s has joined %s" % (device, place))
     ended = asyncio.ensure_future(nanny.finished())
-    left = asyncio.ensure_future(leaving.wait())
     await asyncio.wait({ended, left}, return_when=asyncio.FIRST_COMPLETED)
     if left.done() and nanny.worker_address:
         problem = await _bidFarewell(nanny, ended)
@@ -383,26 +385,35 @@ async def _bidFarewell(nanny: Any, ended: "asyncio.Future[Any]") -> str:
     return causeOf(error) if error is not None else ""
 
 
-async def _joined(nanny: Any, place: Place, device: str) -> None:
+async def _joined(nanny: Any, place: Place, device: str, left: "asyncio.Future[Any]") -> bool:
     """Waits until the worker is ready.
 
     Args:
         nanny: the worker's.
         place: the scheduler's.
         device: the device's name, for messages.
+        left: done when it is to leave: whatever listens there may never answer.
+
+    Returns:
+        Whether it has joined; False where it was to leave before.
 
     Raises:
         OSError: the scheduler has gone meanwhile: Dask would look for it after pauses that double.
     """
     joining = asyncio.ensure_future(_begin(nanny))
     begun, said, loop = time.monotonic(), False, asyncio.get_running_loop()
-    while not (await asyncio.wait({joining}, timeout=_CONNECT_SECONDS))[0]:
+    both, first = {joining, left}, asyncio.FIRST_COMPLETED
+    while not (await asyncio.wait(both, timeout=_CONNECT_SECONDS, return_when=first))[0]:
         if not said and time.monotonic() - begun > QUIET_SECONDS:
             tell("%s: still joining %s" % (device, place))
             said = True
         if not await loop.run_in_executor(None, _listens, place.current()):
             raise ConnectionError("the scheduler is gone")
+    if not joining.done():
+        joining.cancel()
+        return False
     await joining
+    return True
 
 
 async def _begin(nanny: Any) -> None:

@@ -182,7 +182,12 @@ async def _schedule(spec: Dict[str, Any]) -> int:
     except Exception as error:
         tell("TensileParallel: the scheduler: %s" % causeOf(error), sys.stderr)
         return 1
-    async with scheduler:
-        replaceJson(spec["file"], {"address": scheduler.address})
-        await stop.wait()
+    try:
+        async with scheduler:
+            replaceJson(spec["file"], {"address": scheduler.address})
+            await stop.wait()
+    finally:
+        # Whoever has started this cannot do it where it was killed.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(spec["file"])
     return 0

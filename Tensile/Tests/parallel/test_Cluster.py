@@ -357,6 +357,22 @@ def test_withoutASchedulerNothingListens(recorded):
     assert "SOCKET" not in done.stderr and "IMPORT" not in done.stderr
 
 
+def test_aKilledLocalClusterLeavesNothing(tmp_path):
+    """No process and no file, though nobody could tidy up."""
+    marked = Marked(XDG_CACHE_HOME=str(tmp_path / "cache"))
+    config, tree = HERE / "configs" / "quick.yaml", HERE / "host" / "tensilelite"
+    command = [sys.executable, BIN / "TensileParallel", config, tmp_path / "out"]
+    command += ["--local-cluster", "1", "--emulate", "1", "--tensile-root", tree]
+    run = marked.start(command)
+    local = tmp_path / "cache" / "tensile-parallel" / "local"
+    waitFor(lambda: list(local.glob("scheduler-*.json")))
+    waitFor(lambda: [line for line in marked.own().values() if "--join" in line])
+    killHard(run.pid)
+    run.communicate(timeout=60)
+    waitFor(lambda: not marked.own())
+    assert not list(local.iterdir())
+
+
 def _certificates(folder):
     """The commands of docs/cluster.md: an authority of our own and one certificate."""
     page = (HERE.parents[2] / "docs" / "cluster.md").read_text()

@@ -544,20 +544,39 @@ def test_aJoinDoesNotWaitForDaskWhereTheSchedulerIsGone(monkeypatch):
     pauses that double."""
     monkeypatch.setattr(Join, "_CONNECT_SECONDS", 0.05)
 
-    class Nanny:
-        def __await__(self):
-            return asyncio.sleep(1000).__await__()
-
     async def joining():
         with socket.create_server(("127.0.0.1", 0)) as scheduler:
             place = Place("tcp://127.0.0.1:%d" % scheduler.getsockname()[1], "")
-            task = asyncio.ensure_future(Join._joined(Nanny(), place, "device 0"))
+            never = asyncio.get_running_loop().create_future()
+            task = asyncio.ensure_future(Join._joined(NeverReady(), place, "device 0", never))
             await asyncio.sleep(0.2)
             assert not task.done()
         await task
 
     with pytest.raises(ConnectionError, match="the scheduler is gone"):
         asyncio.run(joining())
+
+
+class NeverReady:
+    """Dask's Nanny, where what listens at the scheduler's address never answers."""
+
+    def __await__(self):
+        return asyncio.sleep(1000).__await__()
+
+
+def test_aJoinLeavesWhateverListensThere():
+    """Who ends a join need not wait until Dask has given up."""
+
+    async def joining():
+        with socket.create_server(("127.0.0.1", 0)) as scheduler:
+            place = Place("tcp://127.0.0.1:%d" % scheduler.getsockname()[1], "")
+            left = asyncio.get_running_loop().create_future()
+            task = asyncio.ensure_future(Join._joined(NeverReady(), place, "device 0", left))
+            await asyncio.sleep(0.05)
+            left.set_result(True)
+            assert await asyncio.wait_for(task, 5) is False
+
+    asyncio.run(joining())
 
 
 def test_aDeviceThatAnotherRunHasIsSaidToBeWaitedFor(caplog):
