@@ -16,6 +16,11 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 DATA = HERE / "data"
 HOST = HERE / "host"
+# In a host's tree there are our folders, but not the rest of this repository; and there is a host.
+ownCheckout = pytest.mark.skipif(
+    not (ROOT / "TensileParallelCommands.py").is_file(),
+    reason="these tests do not lie in TensileParallel's own checkout",
+)
 
 # Takes the lock of an emulated device, says so, and holds it until its stdin ends; or hands it to a
 # grandchild first.

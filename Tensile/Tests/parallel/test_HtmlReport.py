@@ -12,7 +12,7 @@ from collections import defaultdict
 from html.parser import HTMLParser
 
 import pytest
-from conftest import HERE, ROOT
+from conftest import HERE, HOST, ROOT
 from test_Report import STEP, makeRecord
 from test_Timeline import checkTrace
 
@@ -313,7 +313,8 @@ def finished(tmp_path_factory):
     """The output folder of a real run on two emulated devices."""
     folder = tmp_path_factory.mktemp("Läufe")
     shutil.copy(HERE / "configs" / "quick.yaml", folder / "quick.yaml")
-    done = command("quick.yaml", "out", "--emulate", "2", cwd=folder)
+    words = ["quick.yaml", "out", "--emulate", "2", "--tensile-root", str(HOST / "tensilelite")]
+    done = command(*words, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     last = done.stdout.strip().splitlines()[-1]
     assert last.startswith("TensileParallel --report") and last.endswith("makes a page of it")

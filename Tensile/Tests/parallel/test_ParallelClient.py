@@ -622,6 +622,11 @@ def withoutWinners(results: bytes, chosen):
     return [[cell for at, cell in enumerate(row) if at not in winners] for row in rows]
 
 
+def wasMeasured(results: bytes, row, column):
+    """Whether a cell holds a value."""
+    return results.decode().splitlines()[1 + row].split(", ")[-SOLUTIONS:][column].strip() != "-1"
+
+
 @pytest.mark.parametrize(
     "name, split", [(name, split) for name in FAULTS for split in (False, True) if name != STUBBORN]
 )
@@ -644,6 +649,13 @@ def test_faultsCostTheirPairsOnly(recorded, longRows, runScript, tmp_path, name,
         assert withoutWinners(found, []) == withoutWinners(clean, chosen)
         assert [winner for winner, _ in tableOf(found)] == [w for w, _ in tableOf(clean)]
         return
+    if name == "no csv":
+        # One that was ended early, for the others' sake, had told its pairs before: they count.
+        chosen = [(row, column) for row, column in chosen if not wasMeasured(found, row, column)]
+        assert chosen or split
+        if not chosen:
+            assert done.returncode == 0 and found == clean
+            return
     assert done.returncode == 1, done.stdout
     assert withoutWinners(found, []) == withoutWinners(clean, chosen)
     report = stepReport(step)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import DATA, HOST, ROOT
+from conftest import DATA, HOST, ROOT, ownCheckout
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from Machines import NoHip, makeMachine
@@ -785,6 +785,7 @@ def test_optionsThatMakeNoSense(line, says):
         parseRunArguments(line.split())
 
 
+@ownCheckout
 def test_theCommand(tmp_path, runScript):
     """As a real process: JSON and text with exit 0, and no folder is made."""
     done = runScript("TensileParallel", QUICK, "out", "--plan", "--json", cwd=tmp_path)
@@ -813,6 +814,7 @@ def test_theAlternateFormat(tmp_path):
     assert "there is no work" in " ".join(alone.warnings)
 
 
+@ownCheckout
 def test_withoutAHostWhatItKnowsIsSaid(tmp_path):
     """A config of every custom kernel has no bound without the tree that holds them."""
     config = yaml.safe_load(write(tmp_path / "c.yaml").read_text())

@@ -14,7 +14,7 @@ import zipfile
 from configparser import ConfigParser
 
 import pytest
-from conftest import HERE, HOST, ROOT
+from conftest import HERE, HOST, ROOT, ownCheckout
 from Processes import runToEnd
 
 PARALLEL = ROOT / "Tensile" / "Parallel"
@@ -66,12 +66,6 @@ except ImportError:
     from Tensile import Tensile
 print(Tensile.__file__)
 """
-
-# In a host's tree there are our folders, but not the rest of this repository.
-ownCheckout = pytest.mark.skipif(
-    not (ROOT / "TensileParallelCommands.py").is_file(),
-    reason="these tests do not lie in TensileParallel's own checkout",
-)
 
 
 def _canMakeWheels():
