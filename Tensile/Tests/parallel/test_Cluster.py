@@ -35,6 +35,7 @@ pytestmark = [
     pytest.mark.skipif(find_spec("distributed") is None, reason="distributed is not installed"),
 ]
 
+PAGE = HERE.parents[2] / "docs" / "cluster.md"
 PAIR_SECONDS = 0.04
 # Mounts an empty folder over the front end's, as far as this node can see.
 HIDE = 'mount -t tmpfs none "$1" && shift && exec "$@"'
@@ -375,8 +376,8 @@ def test_aKilledLocalClusterLeavesNothing(tmp_path):
 
 def _certificates(folder):
     """The commands of docs/cluster.md: an authority of our own and one certificate."""
-    page = (HERE.parents[2] / "docs" / "cluster.md").read_text()
-    commands = [line.strip() for line in page.splitlines() if line.startswith("    openssl ")]
+    lines = PAGE.read_text().splitlines()
+    commands = [line.strip() for line in lines if line.startswith("    openssl ")]
     for command in commands:
         subprocess.run(command.split(), cwd=folder, check=True, stderr=subprocess.DEVNULL)
     variables = {}
@@ -437,7 +438,7 @@ def _checkRefusal(done, said):
     assert len([line for line in output.splitlines() if "error" in line]) == 1, output
 
 
-@pytest.mark.skipif(not (HERE.parents[2] / "docs").is_dir(), reason="docs are not here")
+@pytest.mark.skipif(not PAGE.is_file(), reason="docs are not here")
 def test_withTlsOnlyWhoHasACertificateGetsIn(tmp_path):
     """With TLS by Dask's own configuration, made by the commands of the docs: who has no
     certificate, or another authority's, is turned away; who has one gets in."""

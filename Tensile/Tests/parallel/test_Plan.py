@@ -551,10 +551,11 @@ def test_whatKeepsRowsOrStepsWhole(tmp_path):
     plan = planOf(config, "--emulate", 4)
     assert plan.steps[0].rowsWhole and "several passes" in " ".join(plan.warnings)
     config = write(tmp_path / "c.yaml", [BIG, BIG], [MANY], kind={"GroupedGemm": True})
-    plan = planOf(config, "--emulate", 4)
+    plan = planOf(config, "--emulate", 4, "--tensile-root", TREE)
     assert plan.steps[0].step.problems == 1 and not plan.steps[0].first
     assert "whole to one device: grouped GEMM" in " ".join(plan.warnings)
-    single = planOf(write(tmp_path / "c.yaml", [BIG], [MANY], kind={"GroupedGemm": True}))
+    one = write(tmp_path / "c.yaml", [BIG], [MANY], kind={"GroupedGemm": True})
+    single = planOf(one, "--tensile-root", TREE)
     assert plan.steps[0].serialSeconds > 1.9 * single.steps[0].serialSeconds
 
 
@@ -889,7 +890,7 @@ def test_everyLineFitsATerminal(tmp_path, monkeypatch, edge):
     config["BenchmarkProblems"][0][1]["BenchmarkFinalParameters"] += ARGS
     path.write_text(yaml.safe_dump(config))
     monkeypatch.chdir(tmp_path)
-    plan = planOf("c.yaml", "--emulate", 16)
+    plan = planOf("c.yaml", "--emulate", 16, "--tensile-root", TREE)
     assert plan.steps[0].step.problems == 300 * 8
     for line in planText(plan).split("\n"):
         assert len(line) <= 80 and line == line.rstrip(), line
