@@ -22,6 +22,7 @@ import time
 import uuid
 import warnings
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import (
     Any,
@@ -38,7 +39,7 @@ from typing import (
 
 from . import NodeSide
 from .Certificates import refuseWithoutCertificate, withAdvice
-from .Errors import InputError, RunError, WorkerLost, firstLine
+from .Errors import InputError, NodeLeft, RunError, WorkerLost, firstLine
 from .Fleet import Member, keyOf
 from .News import WATCH_SECONDS, Connected, Follower, News
 from .Place import Place, hostAndPort
@@ -80,6 +81,8 @@ class Cluster:
         self._strangers: Set[str] = set()
         self._asked: Set[str] = set()  # who they are
         self._goneAt: Dict[Tuple[str, str, int], float] = {}  # device -> since when
+        self._leaving: Set[str] = set()  # workers that have said so
+        self._left: Set[Tuple[str, str, int]] = set()  # devices whose last worker had
         self._nodeLocks: Dict[str, asyncio.Lock] = {}
         self._news = News(self.connected, self._askAll)
         self._tasks: "Set[asyncio.Future[Any]]" = set()
@@ -210,13 +213,23 @@ class Cluster:
         Client = _importClient()
         # Dask leaves one behind where it could not connect; it is said in one line of ours.
         warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
-        return await Client(
+        client = await Client(
             address=address,
             asynchronous=True,
             set_as_default=False,
             timeout=seconds,
             name="TensileParallel",
         )
+        client.subscribe_topic(NodeSide.LEAVING_TOPIC, self._onLeave)
+        return client
+
+    def _onLeave(self, event: Tuple[float, Mapping[str, str]]) -> None:
+        """A worker has said that it is leaving: known at once, whoever keeps News.py waiting."""
+        address = event[1]["address"]
+        self._leaving.add(address)
+        if address in self._connected:
+            worker = self._connected[address]
+            worker.member = replace(worker.member, leaving=True)
 
     def _keep(self, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Future[Any]":
         """Begins a task that goes on by itself, until the connection is closed at the latest."""
@@ -291,8 +304,16 @@ class Cluster:
 
     def _lose(self, address: str) -> None:
         lost = self._connected.pop(address)
+        if lost.member.leaving:
+            self._left.add(lost.member.key)
         lost.gone.set()
         self._goneAt[lost.member.key] = time.monotonic()
+
+    def hasLeft(self, device: Device) -> bool:
+        """Whether a device's worker has left, or is about to, and there is no other."""
+        key = keyOf(device)
+        own = [each for each in self.connected() if each.member.key == key]
+        return all(each.member.leaving for each in own) if own else key in self._left
 
     def _countAbsencesAnew(self) -> None:
         """Nobody was there who could have taken anybody's work."""
@@ -304,6 +325,7 @@ class Cluster:
         for address in set(self._connected) - addresses:
             self._lose(address)
         self._strangers &= addresses
+        self._leaving &= addresses
         new = sorted(addresses - set(self._connected) - self._strangers - self._asked)
         if not new:
             return
@@ -322,8 +344,11 @@ class Cluster:
                 if not self._connected:
                     self._countAbsencesAnew()
                 member = _memberOf(address, facts, asked, time.time())
+                if address in self._leaving:  # since it was asked
+                    member = replace(member, leaving=True)
                 self._connected[address] = Connected(member)
                 self._goneAt.pop(member.key, None)
+                self._left.discard(member.key)
             elif not isinstance(facts, OSError):
                 log.debug("%s is no worker of ours: %r", address, facts)
                 self._strangers.add(address)
@@ -336,6 +361,7 @@ class Cluster:
         """The worker of a device; waits for one that is away.
 
         Raises:
+            NodeLeft: it has left.
             RunError: it was away for too long.
         """
         begun = since = self._goneAt.get(keyOf(device), time.monotonic())
@@ -343,6 +369,8 @@ class Cluster:
             for each in self._connected.values():
                 if each.member.key == keyOf(device) and not each.member.leaving:
                     return each
+            if self.hasLeft(device):
+                raise NodeLeft("node %s has left" % device.node)
             now = time.monotonic()
             isLost = self._lostSince is not None
             if isLost or not self._connected:
@@ -395,7 +423,7 @@ class Cluster:
             WorkerLost: the worker is gone, or the connection.
         """
         if not self.isConnected or worker.gone.is_set():
-            raise WorkerLost("node %s: the connection was lost" % worker.member.node)
+            raise self._lossOf(worker, "the connection was lost")
         return self._client.submit(
             pickle.loads,
             pickle.dumps(_Call(function, arguments)),
@@ -424,12 +452,14 @@ class Cluster:
         try:
             await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                raise WorkerLost("node %s: its worker is gone" % worker.member.node)
+                raise self._lossOf(worker, "its worker is gone")
             if task.cancelled():
-                raise WorkerLost("node %s: the connection was lost" % worker.member.node)
+                raise self._lossOf(worker, "the connection was lost")
             error = task.exception()
             if error is not None and type(error).__name__.endswith("CancelledError"):
-                raise WorkerLost("node %s: the connection was lost" % worker.member.node)
+                raise self._lossOf(worker, "the connection was lost")
+            if isinstance(error, WorkerLost) and worker.member.leaving:
+                raise NodeLeft(str(error)) from None
             if error is not None:
                 raise error
             return task.result()
@@ -439,6 +469,10 @@ class Cluster:
             )  # whatever becomes of it, nobody waits for it any more
             task.cancel()
             gone.cancel()
+
+    def _lossOf(self, worker: Connected, what: str) -> WorkerLost:
+        kind = NodeLeft if worker.member.leaving else WorkerLost
+        return kind("node %s: %s" % (worker.member.node, what))
 
     def follow(self, worker: Connected, follower: Follower) -> None:
         """Asks a worker for news once a second from now on."""

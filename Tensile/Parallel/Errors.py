@@ -44,6 +44,10 @@ class WorkerLost(Exception):
     """A worker of another machine, or the way to it, is gone; what it ran is hardly to blame."""
 
 
+class NodeLeft(WorkerLost):
+    """A worker of another machine takes no more units, as its user wants: that is no loss."""
+
+
 class WayLost(WorkerLost):
     """The scheduler is gone, and with it the way to all workers: what they ran is not to blame."""
 

@@ -29,7 +29,7 @@ from .Contest import Contests, spans
 from .Cost import Cost, Part
 from .DeviceNames import nameOf
 from .Devices import describeDevice
-from .Errors import RunError, WayLost, WorkerLost
+from .Errors import NodeLeft, RunError, WayLost, WorkerLost
 from .LoopTypes import (
     AWAY,
     IDLE,
@@ -309,7 +309,7 @@ class Loop:
         self._workers[device].kill()
         if isinstance(error, RunError):
             self._setAside(device, str(error))
-        else:
+        elif not isinstance(error, NodeLeft):  # _welcome() is told of that
             text = "device %s: its worker did not come up: %s"
             self._note(text, self._name(device), _oneLine(error))
             self._startWorker(device)

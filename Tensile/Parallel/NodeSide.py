@@ -7,6 +7,7 @@
     runUnit()            a task: one unit, by Worker.runJob, as on the front end's own machine
     poll()               what a running unit has written since; and a sign of life of the front end
     stop(), release()    the early end of a unit; the end of a run
+    leave()              the end of a join: waits until all that use the device have taken note
 
 A task runs in one of the worker's threads; the rest in its event loop, so that it is answered while
 a unit runs. A front end of which nothing was heard for LEASE_SECONDS, or that Dask's scheduler
@@ -42,7 +43,7 @@ from typing import (
 )
 
 from . import __version__
-from .Errors import RunError, WorkerLost
+from .Errors import NodeLeft, RunError, WorkerLost
 from .Locks import DeviceInUse
 from .NodeFiles import NodeCache, SentFile, checkRoom, errorsNameNode
 from .NodeUnit import (
@@ -73,6 +74,8 @@ LEASE_SECONDS = 60.0
 LOOK_SECONDS = 0.25
 # How long a leaving node waits for the front end to fetch its last unit, in seconds.
 FAREWELL_SECONDS = 20.0
+# Under what a leaving worker tells its address through the scheduler.
+LEAVING_TOPIC = "TensileParallel-leaving"
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,8 @@ class _Node:
         threading.Thread(target=self._watch, name="lease", daemon=True).start()
 
     def hear(self, run: str) -> None:
-        self.heard[run] = time.monotonic()
+        if run:
+            self.heard[run] = time.monotonic()
 
     def isHeard(self, run: str) -> bool:
         return time.monotonic() - self.heard.get(run, 0.0) < LEASE_SECONDS
@@ -159,6 +163,10 @@ class _Node:
         if running is not None and running.ended:
             del self.jobs[id_]
             shutil.rmtree(running.job.folder, ignore_errors=True)
+
+    def isCountedOn(self) -> bool:
+        """Whether a run has this device, or is about to: it may hand out one more unit."""
+        return bool(self.jobs) or any(self.isHeard(run) for run in list(self.heard))
 
     def _isBusy(self, run: str) -> bool:
         return any(r.order.run == run and not r.ended for r in list(self.jobs.values()))
@@ -251,6 +259,7 @@ def prepare(run: str, wait: bool) -> WorkerFacts:
 
     Raises:
         DeviceInUse: another run has it, and it is not to be waited for.
+        NodeLeft: it takes no more units.
         RunError: it cannot be locked, or nobody waits for it any more.
     """
     node, task, begun = _here(), _Task(), time.monotonic()
@@ -265,7 +274,7 @@ def _take(node: _Node, task: _Task, run: str, wait: bool) -> str:
     """Takes the lock, as prepare(); what it does not cover, or empty."""
     while True:
         if node.leaving:
-            raise RunError("node %s is leaving" % node.identity.node)
+            raise NodeLeft("node %s is leaving" % node.identity.node)
         with node.guard:
             if node.holder in ("", run):
                 try:
@@ -292,14 +301,15 @@ def runUnit(order: Order) -> UnitEnd:
     """A task: runs one unit.
 
     Raises:
-        WorkerLost: it was begun before, its run does not hold the device, or this node leaves.
+        NodeLeft: this node takes no more units.
+        WorkerLost: it was begun before, or its run does not hold the device.
         RunError: this node has no room for it.
     """
     node = _here()
     node.hear(order.run)
     name = node.identity.node
     if node.leaving:
-        raise WorkerLost("node %s is leaving" % name)
+        raise NodeLeft("node %s is leaving" % name)
     with node.guard:
         if node.holder != order.run:
             raise WorkerLost("node %s: the run does not hold this device any more" % name)
@@ -393,18 +403,25 @@ async def release(run: str) -> None:
     await asyncio.get_running_loop().run_in_executor(None, _here().end, run)
 
 
-async def leave() -> None:
-    """Takes no more units, gives the running one back, and waits until its rest was fetched."""
+async def leave(dask_worker: Any = None) -> None:
+    """Takes no more units, gives the running one back, and says so.
+
+    Waits until whoever uses the device has fetched what there is and given it up: a unit that is
+    on its way here just now must not meet a worker that is gone.
+    """
     import asyncio
 
     node = _here()
     node.leaving = True
+    dask_worker.log_event(LEAVING_TOPIC, {"address": dask_worker.address})
     deadline = time.monotonic() + FAREWELL_SECONDS
-    while node.jobs and time.monotonic() < deadline:
+    while True:
         for running in list(node.jobs.values()):
             if not running.ended:
                 askForEnd(running.job)
         await asyncio.sleep(0.1)
+        if not node.isCountedOn() or time.monotonic() > deadline:
+            break
     holder: FrozenSet[str] = frozenset({node.holder} - {""})
     for run in holder:
         await asyncio.get_running_loop().run_in_executor(None, node.end, run)

@@ -22,14 +22,16 @@ from typing import Any, Coroutine, Dict, List, Optional, Sequence
 from . import NodeSide
 from .Cluster import Cluster
 from .DeviceNames import nameOf
-from .Errors import RunError, WayLost, WorkerLost
+from .Errors import NodeLeft, RunError, WayLost, WorkerLost
 from .Mirror import Mirror
 from .News import Connected
 from .NodeFiles import SentFile
 from .NodeOrder import makeOrder
 from .NodeUnit import Answer, Question, UnitEnd
+from .Outcomes import examine
 from .Step import Step
-from .Types import Device, Job, UnitResult
+from .Types import ClientExit, Device, Job, UnitResult
+from .WarmUp import clientBegun
 from .Worker import WorkerFacts
 
 log = logging.getLogger("TensileParallel")
@@ -69,7 +71,8 @@ class NodeWorker:
         self._step = step
         self._files = tuple(files)
         self._wait = wait
-        self._worker: Optional[Connected] = None
+        self._contact: Optional[Connected] = None  # whom we deal with
+        self._worker: Optional[Connected] = None  # the same, once it is ready
         self._claim: Any = None  # Dask's future of prepare(): as long as we keep it we hold it
         self._paths: Dict[str, str] = {}
         self._starting: "Optional[Future[Any]]" = None
@@ -115,6 +118,9 @@ class NodeWorker:
         """Work of the loop; however often the scheduler restarts, that is no death of a worker."""
         try:
             return await work
+        except NodeLeft:
+            self.leaving = True
+            raise
         except WorkerLost as error:
             if self._cluster.isConnected:
                 raise
@@ -124,7 +130,7 @@ class NodeWorker:
     async def _start(self) -> WorkerFacts:
         if self._ending is not None:
             await asyncio.wait({asyncio.wrap_future(self._ending)})
-        worker = await self._cluster.find(self.device)
+        worker = self._contact = await self._cluster.find(self.device)
         async with self._cluster.nodeLock(worker.member.node):
             self._paths = await self._sendFiles(worker)
         self._cluster.follow(worker, self)
@@ -170,6 +176,14 @@ class NodeWorker:
                     raise RunError("%s was changed while it was sent" % file.path)
 
     async def _submit(self, worker: Connected, job: Job) -> UnitResult:
+        begun = time.time()
+        try:
+            return await self._runUnit(worker, job)
+        except NodeLeft:
+            self.leaving = True
+            return _givenBack(job, begun)
+
+    async def _runUnit(self, worker: Connected, job: Job) -> UnitResult:
         mirror = Mirror(job)
         order = makeOrder(self._run, self._step, self._paths, worker.member, job)
         self._mirror, self._job = mirror, order.id
@@ -218,8 +232,8 @@ class NodeWorker:
             log.debug("device %d: cannot end its unit early: %s", self.device.ordinal, error)
 
     async def _release(self) -> None:
-        worker, claim = self._worker, self._claim
-        self._worker = self._claim = None
+        worker, claim = self._contact, self._claim
+        self._contact = self._worker = self._claim = None
         if worker is None:
             return
         worker.follower = None
@@ -251,6 +265,14 @@ class NodeWorker:
             if self._mirror.problem is not None and self._worker is not None:
                 # No room here: nothing that the unit measures from now on could be kept.
                 asyncio.ensure_future(self._shorten(self._worker, self._job))
+
+
+def _givenBack(job: Job, begun: float) -> UnitResult:
+    """A unit whose node has left under it, or before it: with what has come of it."""
+    now = time.time()
+    started = clientBegun(job, begun, now)
+    result = examine(job, ClientExit(143, False, started, now, shortened=True))
+    return replace(result, outcome=replace(result.outcome, exitStatus=None))
 
 
 def _byOurClock(result: UnitResult, ahead: float) -> UnitResult:

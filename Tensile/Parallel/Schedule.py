@@ -371,7 +371,9 @@ class Schedule:
             state.progressed()
             self._anything = True
         if done is not None:
-            if self._keepWhole:
+            if unit.extra:
+                self._returnExtra(unit, device, _without(unit, done))
+            elif self._keepWhole:
                 self._putBack(unit, device, _without(unit, done))
             else:
                 self._free += _without(unit, done)
@@ -443,14 +445,19 @@ class Schedule:
                 return self.failed(device, done, None, ready)
         unit = self._end(device)
         rest = _without(unit, done)
-        if unit.baseline:
-            state.compared = False
-        elif unit.retiming:
-            self._retime(device, rest, unit.attempt)
+        if unit.extra:
+            self._returnExtra(unit, device, rest)
         else:
             self._anything = self._anything or bool(done)
             self._putBack(unit, device, rest)
         return []
+
+    def _returnExtra(self, unit: Unit, device: int, rest: Sequence[Rectangle]) -> None:
+        """The device's baseline or re-timing was cut off: only there can it be done again."""
+        if unit.baseline:
+            self._devices[device].compared = False
+        else:
+            self._retime(device, rest, unit.attempt)
 
     def retime(self, device: int, rectangles: Sequence[Rectangle]) -> None:
         """Has cells measured again on one device, unless it has left the run."""

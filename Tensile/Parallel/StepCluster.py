@@ -186,10 +186,13 @@ class StepCluster:
         Args:
             using: numbers of the devices that the loop uses.
         """
-        left = [ordinal for ordinal in using if self._workers[ordinal].leaving]
+        left = [ordinal for ordinal in using if self._hasLeft(self._workers[ordinal])]
         own = {keyOf(self._workers[ordinal].device) for ordinal in using}
+        ending = {keyOf(self._workers[ordinal].device) for ordinal in left}
         news = []
         for member in self._cluster.members():
+            if member.key in ending:  # one that has come back has its turn when the loop knows
+                continue
             # One that was set aside has its chance only with another worker, and not for ever.
             seen = self._seen.setdefault(member.key, set())
             isNew = member.address not in seen and len(seen) < MOST_WORKERS
@@ -202,6 +205,9 @@ class StepCluster:
         devices = self._register.number(news, chosen)
         self._register.write()
         return [self._add(device) for device in devices], left
+
+    def _hasLeft(self, worker: NodeWorker) -> bool:
+        return worker.leaving or self._cluster.hasLeft(worker.device)
 
     def _isFit(self, member: Member) -> bool:
         problem = ""

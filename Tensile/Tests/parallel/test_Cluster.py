@@ -13,11 +13,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from Clusters import BIN, SCHEDULER, Nodes, freePort, killHard
+from Clusters import BIN, SCHEDULER, Nodes, elapsed, freePort, killHard
 from conftest import DATA, HERE, Recorded
 from Processes import Marked, runToEnd, waitFor
 from test_Report import makeRecord
@@ -26,7 +27,7 @@ from test_Timeline import checkTrace
 from Tensile.Parallel import NodeSide, WorkerCalls
 from Tensile.Parallel.Report import executionSummary
 from Tensile.Parallel.Timeline import timeline
-from Tensile.Parallel.Types import Device
+from Tensile.Parallel.Types import MEASURED, Device
 from Tensile.Parallel.UnitLogs import SUFFIX, openLog
 
 pytestmark = [
@@ -269,6 +270,49 @@ def test_killsAreMendedAndANodeLeavesAndComes(cluster):
     assert changes[0] == (0, "left") and sorted(changes[1:]) == [(0, "joined"), (1, "joined")]
     assert "device 3 (b:1" in output
     _checkNodes(step, output)
+
+
+def test_idleAndBusyDevicesLeaveAtOnce(cluster):
+    """What a leaving device gives back goes to none that is leaving too, though it was idle, and
+    nobody waits for devices that are gone: nothing is lost, and each has left, not vanished."""
+    step, expected = cluster.step("leave")
+    record = cluster.record("leave", pairSeconds=0.02)
+    slow = cluster.folder / "b" / "emulator.json"
+    slow.write_text(json.dumps({**json.loads(slow.read_text()), "pairSeconds": 1.0}))
+    process = cluster.begin(step, "--keep-sizes-whole")
+    try:
+        waitFor(lambda: cluster.events(record, "b"))
+        waitFor(lambda: _stands(lambda: len(cluster.events(record, "a"))))
+        cluster.startNode("c", 1, {"pairSeconds": 0.02})
+        waitFor(lambda: "has joined" in cluster.log("c"))
+        begun = time.monotonic()
+        for node in "ab":
+            cluster.nodes[node].send_signal(signal.SIGTERM)
+        assert [cluster.nodes[node].wait(timeout=60) for node in "ab"] == [0, 0]
+        took = elapsed(begun)
+        status, output = finish(process)
+    finally:  # as the other tests want it
+        cluster.nodes["c"].terminate()
+        joined = sum(cluster.log(node).count("has joined") for node in "ab")
+        cluster.startA()
+        cluster.startB()
+        assert cluster.nodes.pop("c").wait(timeout=60) == 0
+        waitFor(lambda: sum(cluster.log(n).count("has joined") for n in "ab") >= joined + 3)
+    assert status == 0 and step.results.read_bytes() == expected, output
+    assert took < NodeSide.FAREWELL_SECONDS / 2
+    changes = {(each["node"], each["what"]) for each in report(step)["deviceChanges"]}
+    assert changes == {("a", "left"), ("b", "left"), ("c", "joined")}, output
+    assert output.count("has left") >= 3 and not report(step)["devicesLost"]
+    assert {unit["kind"] for unit in report(step)["units"]} == {MEASURED}
+    for word in ("is gone", "set aside", "lost", "leaving"):
+        assert word not in output, output
+
+
+def _stands(count):
+    """Whether a count stays the same for a second."""
+    before = count()
+    time.sleep(1.0)
+    return before == count()
 
 
 def test_theFrontEndIsKilledAndThenANode(cluster):

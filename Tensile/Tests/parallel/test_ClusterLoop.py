@@ -19,10 +19,11 @@ from Tensile.Parallel import Join
 from Tensile.Parallel import Loop as LoopModule
 from Tensile.Parallel import News as NewsModule
 from Tensile.Parallel import NodeSide
+from Tensile.Parallel import NodeWorker as NodeWorkerModule
 from Tensile.Parallel import StepCluster as StepClusterModule
 from Tensile.Parallel import __version__
 from Tensile.Parallel.DeviceList import ALL_DEVICES
-from Tensile.Parallel.Errors import InputError, RunError, WayLost, WorkerLost
+from Tensile.Parallel.Errors import InputError, NodeLeft, RunError, WayLost, WorkerLost
 from Tensile.Parallel.NodeUnit import Answer
 from Tensile.Parallel.NodeWorker import NodeWorker
 from Tensile.Parallel.ParseArguments import parseClientArguments, parseRunArguments
@@ -30,7 +31,7 @@ from Tensile.Parallel.Place import Place
 from Tensile.Parallel.Run import main
 from Tensile.Parallel.Schedule import LOSSES_PER_UNIT, Rectangle
 from Tensile.Parallel.StepCluster import openCluster
-from Tensile.Parallel.Types import MEASURED, WORKER_LOST, Device
+from Tensile.Parallel.Types import MEASURED, WORKER_LOST, Device, Job, Unit
 from Tensile.Parallel.Worker import WorkerFacts
 
 pytestmark = pytest.mark.unit
@@ -149,6 +150,19 @@ def test_aBusyDeviceLeavesAfterItsUnit():
     result = run.run()
     assert 0 in {r.outcome.device for r in result.results}
     assert not result.lost and not result.leftOver
+
+
+def test_aDeviceThatLeavesWhileItStartsIsNoLoss():
+    """It has left: that is no failure of its worker, and it is not set aside for it."""
+    script = Script(
+        start=lambda device, number: NodeLeft("gone") if not device else WorkerFacts(1, "")
+    )
+    run = Run(script, devices=2, problems=8)
+    run.loop._changes = lambda using: ((), [0] if 0 in using and run.workers[0].starts else [])
+    result = run.run()
+    assert not (result.lost or result.leftOver or result.devicesLost)
+    assert run.workers[0].starts == 1
+    assert [note for note in result.notes if "device 0" in note] == ["device 0 has left"]
 
 
 def test_aDeviceComesBackAfterItWasSetAside():
@@ -511,6 +525,92 @@ def test_aDeviceIsGivenUpWhereAnotherCanTakeItsWork(monkeypatch):
     assert awayFor(monkeypatch, at5=lose) == (601, "the scheduler was away for 601 s")
     story = {"at5": lose, "at100": join, "at200": find}
     assert awayFor(monkeypatch, **story) == (231, "node a was away for 231 s")
+
+
+class DasksWorker:
+    """Dask's worker, as far as a leaving one uses it."""
+
+    address = "tcp://w:1"
+
+    def __init__(self):
+        self.told = []
+
+    def log_event(self, topic, event):
+        """Tells whoever listens."""
+        self.told.append((topic, event))
+
+
+def test_aLeavingWorkerWaitsUntilItIsGivenUp(monkeypatch, tmp_path):
+    """It says at once that it leaves, refuses what is on its way to it, and is there until whoever
+    has its device knows; where nobody has, it need not wait."""
+    device = Device(0, "0", emulated=True, uniqueId="1")
+    identity = NodeSide.NodeIdentity("a", "j", device, None, str(tmp_path), ())
+    monkeypatch.setenv(NodeSide.NODE_VARIABLE, identity.toJson())
+    worker = DasksWorker()
+
+    async def leaves(run):
+        monkeypatch.setattr(NodeSide, "_node", None)
+        node = NodeSide._here()
+        node.hear(run)
+        leaving = asyncio.ensure_future(NodeSide.leave(worker))
+        await asyncio.sleep(0)
+        assert worker.told.pop() == (NodeSide.LEAVING_TOPIC, {"address": "tcp://w:1"})
+        with pytest.raises(NodeLeft, match="node a is leaving"):
+            NodeSide.runUnit(SimpleNamespace(run=run))
+        if run:
+            await asyncio.sleep(0.5)
+            assert not leaving.done()
+            await NodeSide.release(run)
+        await asyncio.wait_for(leaving, 5)
+
+    asyncio.run(leaves("r"))
+    asyncio.run(leaves(""))
+
+
+def test_whatALeavingWorkerDoesIsNoLoss(monkeypatch, tmp_path):
+    """Its word is enough, whatever has reached it or not: a unit is given back, nobody waits for
+    the device, and one that comes later is another."""
+
+    def connect(cluster, address):
+        member = ClusterModule._memberOf(address, facts("a"), 0.0, 0.0)
+        cluster._connected[address] = ClusterModule.Connected(member)
+        return cluster._connected[address]
+
+    async def refuses():
+        raise NodeLeft("node a is leaving")
+
+    async def never():
+        await asyncio.sleep(1000)
+
+    job = Job(Unit(0, 0, 2, 0, 3), Device(0, "0"), (), str(tmp_path), "", 0, 0, (), 1, "/")
+
+    async def story(leaveFirst, outcome):
+        cluster = ClusterModule.Cluster("tcp://h:1")
+        first = connect(cluster, "tcp://w:1")
+        device = replace(first.member.device, node="a")
+        worker = NodeWorker(device, cluster, "r", None, (), True)
+        future = SimpleNamespace(result=outcome, release=lambda: None)
+        monkeypatch.setattr(cluster, "submit", lambda *a: future)
+        assert await cluster.find(device) is first and not cluster.hasLeft(device)
+        if leaveFirst:
+            cluster._onLeave((0.0, {"address": "tcp://w:1"}))
+        running = asyncio.ensure_future(worker._submit(first, job))
+        await asyncio.sleep(0)
+        if leaveFirst:
+            assert cluster.hasLeft(device)
+            cluster._lose("tcp://w:1")
+            assert cluster.hasLeft(device)
+            with pytest.raises(NodeLeft, match="node a has left"):
+                await cluster.find(device)
+        result = await running
+        assert result.outcome.kind == MEASURED and result.shortened and not result.pieces
+        assert worker.leaving
+        connect(cluster, "tcp://w:2")
+        assert not cluster.hasLeft(device)
+
+    monkeypatch.setattr(NodeWorkerModule, "makeOrder", lambda *a: SimpleNamespace(id="u"))
+    for leaveFirst, outcome in ((True, never), (False, refuses)):
+        asyncio.run(asyncio.wait_for(story(leaveFirst, outcome), 20))
 
 
 def test_aNodeIsWaitedForOnceAndNotForEachDevice(monkeypatch):

@@ -875,6 +875,24 @@ def test_deviceLostDuringRetiming():
     assert not (result.lost or result.leftOver)
 
 
+def test_retimingThatIsCutOffIsDoneAgain():
+    """Its node leaves, say: the cells stay what they are, contenders, and no work for others."""
+    cut = []
+
+    def unit(device, unit):
+        if unit.retiming and not cut:
+            cut.append(device)
+            return replace(measured(device, unit), pieces=(), shortened=True)
+        return None
+
+    run = SplitRun(Script(unit=unit))
+    result = run.run()
+    (home,) = {o.device for o in retimings(result)}
+    assert cut == [home] and len(retimings(result)) > 1
+    assert run.winner(result) == run.best
+    assert not (result.lost or result.leftOver)
+
+
 def test_interruptedContestGoesOn():
     """A row that an earlier run had measured on two devices is decided by this one."""
     run = SplitRun(Script(), factors=(1.0, 0.9), solutions=20)
