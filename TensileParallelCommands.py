@@ -12,6 +12,7 @@ import sys
 
 def runTensileParallel():
     """The command TensileParallel."""
+    _endAtOnce()
     _useOurPackage()
     _requireModules()
     from Tensile.Parallel.Run import main
@@ -21,6 +22,7 @@ def runTensileParallel():
 
 def runTensileParallelClient():
     """The command TensileParallelClient."""
+    _endAtOnce()
     _useOurPackage()
     _requireModules()
     from Tensile.Parallel.ParallelClient import main
@@ -72,6 +74,14 @@ class LastResort:
         if spec is not None and spec is self._given and "." not in module:
             del sys.modules[package]
         return None
+
+
+def _endAtOnce():
+    """Have Ctrl-C end this process while modules are still read, without a traceback."""
+    import signal  # not at the top: every Python of the environment loads this file
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _useOurPackage():

@@ -41,5 +41,10 @@ def withAdvice(why: str, address: str) -> str:
         why: one line.
         address: how it was named; may be empty.
     """
-    isReset = "ConnectionReset" in why or "Connection reset" in why
-    return why + _TLS_IS_ANOTHER if isReset and address.startswith("tcp://") else why
+    return why + _TLS_IS_ANOTHER if isForTls(why, address) else why
+
+
+def isForTls(why: str, address: str) -> bool:
+    """Whether the scheduler is likely to be one with TLS, or this machine's Dask to want one."""
+    words = ("ConnectionReset", "Connection reset", "encryption required")
+    return address.startswith("tcp://") and any(word in why for word in words)

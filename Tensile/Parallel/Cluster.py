@@ -38,7 +38,7 @@ from typing import (
 )
 
 from . import NodeSide
-from .Certificates import refuseWithoutCertificate, withAdvice
+from .Certificates import isForTls, refuseWithoutCertificate
 from .Errors import InputError, NodeLeft, RunError, WorkerLost, firstLine
 from .Fleet import Member, keyOf
 from .News import WATCH_SECONDS, Connected, Follower, News
@@ -183,10 +183,11 @@ class Cluster:
 
     def _noScheduler(self, error: BaseException) -> str:
         why = firstLine(str(error)) or "it does not speak as one"
-        return (
-            "no scheduler answers at %s (%s): start one with `dask scheduler`, or name the "
-            "right place" % (self.where, withAdvice(why, self._place.current()))
-        )
+        address = self._place.current()
+        advice = "start one with `dask scheduler`, or name the right place"
+        if isForTls(why, address):
+            advice = "name it as tls://…, if it is one with TLS (docs/cluster.md, Who gets in)"
+        return "no scheduler answers at %s (%s): %s" % (self.where, why, advice)
 
     async def _newClient(self, seconds: float) -> None:
         """Connects, whatever listens there, within the time.

@@ -180,7 +180,7 @@ def _nodes(summary: Dict[str, Any]) -> List[str]:
         return []
     columns = [Column("node", "k"), Column("devices"), Column("driver"), Column("ROCm")]
     columns += [Column("kernel"), Column("Python"), Column("client"), Column("first seen", "k")]
-    columns += [Column("last seen", "k"), Column("lost")]
+    columns += [Column("last seen", "k"), Column("set aside")]
     rows = [
         (
             node["node"],

@@ -24,7 +24,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from .Certificates import refuseWithoutCertificate, withAdvice
+from .Certificates import isForTls, refuseWithoutCertificate, withAdvice
 from .Cluster import requireDistributed
 from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import describeDevice, pinnedEnvironment, scanDevices
@@ -61,9 +61,13 @@ _CONNECT_SECONDS = 2.0
 QUIET_SECONDS = 15.0
 # Exit status of a child that has waited for the scheduler for as long as it was to.
 _NO_SCHEDULER = 75
-# Exit status of a child that has found another join of its node's name, and the file that says so.
-_NAME_TAKEN = 76
+# Exit status of a child that has found what no other try will mend, and the file that says so.
+_REFUSED = 76
 _REFUSAL = "refusal"
+# Exit status of a child that has not joined; another try may.
+_NOT_JOINED = 77
+# So often in a row is a scheduler that ends our connections taken for one that starts or ends.
+_RESETS = 2
 
 
 def join(settings: RunSettings) -> int:
@@ -184,6 +188,8 @@ class _Child:
         }
         self._process: "Optional[subprocess.Popen[bytes]]" = None
         self._begun = 0.0
+        self._aloneSince = time.monotonic()
+        self._tries = 0  # in a row that did not join
         self._fails = 0
         self._next = 0.0
 
@@ -193,6 +199,9 @@ class _Child:
             if self._process.poll() is None:
                 return
             self.status = self._process.returncode
+            self._tries = self._tries + 1 if self.status == _NOT_JOINED else 0
+            if self.status != _NOT_JOINED:
+                self._aloneSince = now
             self._fails = 0 if now - self._begun > STEADY_SECONDS else self._fails + 1
             pause = RESTART_SECONDS[min(self._fails, len(RESTART_SECONDS) - 1)]
             self._process, self._next = None, now + pause
@@ -200,7 +209,11 @@ class _Child:
             return
         self._begun = now
         self._process = subprocess.Popen(
-            ownProcess(__name__, "runDevice", self._spec),
+            ownProcess(
+                __name__,
+                "runDevice",
+                {**self._spec, "aloneSince": self._aloneSince, "tries": self._tries},
+            ),
             stdin=subprocess.DEVNULL,
             env=self._environment,
             start_new_session=True,
@@ -231,14 +244,14 @@ def _serve(node: str, children: Sequence[_Child], refusal: str) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: stopped.append(number))
-    final = (_NO_SCHEDULER, _NAME_TAKEN)
+    final = (_NO_SCHEDULER, _REFUSED)
     while not stopped and not any(child.status in final for child in children):
         for child in children:
             child.look(time.monotonic())
         time.sleep(0.1)
-    refused = any(child.status == _NAME_TAKEN for child in children)
+    refused = any(child.status == _REFUSED for child in children)
     if not refused:
-        why = "what runs is given back" if stopped else "there is no scheduler"
+        why = "what runs is given back" if stopped else "there is no scheduler that takes it"
         tell("TensileParallel: node %s is leaving: %s" % (node, why))
     for child in children:
         child.signal(signal.SIGTERM)
@@ -278,7 +291,7 @@ def _waitForScheduler(place: Place, spec: Dict[str, Any]) -> bool:
     Returns:
         Whether somebody does; False where it was to wait only for so long.
     """
-    begun, said = time.monotonic(), False
+    said = False
     while True:
         address = place.current()
         if address and _listens(address):
@@ -287,9 +300,15 @@ def _waitForScheduler(place: Place, spec: Dict[str, Any]) -> bool:
             text = "TensileParallel: node %s is waiting for the scheduler at %s"
             tell(text % (spec["node"], place))
         said = True
-        if spec["leaveAfter"] is not None and time.monotonic() - begun > spec["leaveAfter"]:
+        if _isImpatient(spec):
             return False
         time.sleep(0.5)
+
+
+def _isImpatient(spec: Dict[str, Any]) -> bool:
+    """Whether no scheduler has taken the device for as long as it was to wait."""
+    limit = spec["leaveAfter"]  # the clock is the machine's: it is the parent's as well
+    return limit is not None and time.monotonic() - spec["aloneSince"] > limit
 
 
 def _listens(address: str) -> bool:
@@ -341,19 +360,17 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     other = await otherJoin(place.current(), spec, nanny.connection_args)
     if other:
         text = "node %s has joined already, from %s: give this join another name with --node-name"
-        replaceFile(os.path.join(spec["folder"], _REFUSAL), (text % (spec["node"], other)).encode())
-        return _NAME_TAKEN
+        return _refuse(spec, text % (spec["node"], other))
     leaving = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaving.set)
     left = asyncio.ensure_future(leaving.wait())
     try:
         if not await _joined(nanny, place, device, left):
-            await nanny.close(timeout=1)
+            with contextlib.suppress(Exception):  # in the middle of a start, Dask may refuse to
+                await nanny.close(timeout=1)
             return 0
     except Exception as error:
-        why = withAdvice(causeOf(error), place.current())
-        tell("%s has not joined: %s" % (device, why), sys.stderr)
-        return 1
+        return _notJoined(causeOf(error), place.current(), device, spec)
     tell("%s has joined %s" % (device, place))
     ended = asyncio.ensure_future(nanny.finished())
     await asyncio.wait({ended, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -363,6 +380,21 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
             tell("%s: %s" % (device, problem), sys.stderr)
     await nanny.close(timeout=5)
     return 0
+
+
+def _notJoined(why: str, address: str, device: str, spec: Dict[str, Any]) -> int:
+    """Says so, as far as another try may mend it; the child's exit status."""
+    if isForTls(why, address) and spec["tries"] >= _RESETS:
+        text = "%s does not let node %s in (%s)" % (address, spec["node"], why)
+        return _refuse(spec, withAdvice(text, address))
+    tell("%s has not joined: %s" % (device, withAdvice(why, address)), sys.stderr)
+    return _NO_SCHEDULER if _isImpatient(spec) else _NOT_JOINED
+
+
+def _refuse(spec: Dict[str, Any], text: str) -> int:
+    """Has the join end with a line; the child's exit status."""
+    replaceFile(os.path.join(spec["folder"], _REFUSAL), text.encode())
+    return _REFUSED
 
 
 async def _bidFarewell(nanny: Any, ended: "asyncio.Future[Any]") -> str:

@@ -39,6 +39,8 @@ from .Errors import InputError
 from .Types import Device
 
 SETTINGS_VERSION = 1
+# Of a machine: it is part of names of files and folders.
+LONGEST_NODE_NAME = 64
 
 RUN_USAGE = "TensileParallel CONFIG [SIZES] OUT [options] [Tensile's own]"
 CLIENT_USAGE = "TensileParallelClient --config-file INI [options] [tensile_client's own]"
@@ -335,8 +337,9 @@ def _refuseClusters(ours: argparse.Namespace) -> None:
     given = _clusters(ours)
     _refuseEmpty(ours)
     name = ours.node_name or ""
-    if not name.isprintable() or ":" in name:
-        raise InputError("--node-name %r: give printable characters other than a colon" % name)
+    if len(name) > LONGEST_NODE_NAME or not all(c.isalnum() or c in "-_." for c in name):
+        text = "--node-name %r: give up to %d letters, digits, '-', '_' and '.'"
+        raise InputError(text % (name, LONGEST_NODE_NAME))
     if ours.join is not None and (ours.local_cluster or ours.slurm):
         raise InputError("--join offers this machine's devices: leave out %s" % given[-1])
     _refuseTwoClusters(given, ours.emulate and ours.join is None)
@@ -362,6 +365,8 @@ def _refuseEmpty(ours: argparse.Namespace) -> None:
     for name in ("scheduler", "scheduler_file", "node_name"):
         if getattr(ours, name, None) == "":
             raise InputError("--%s was given nothing" % name.replace("_", "-"))
+    if getattr(ours, "scheduler_file", None) and os.path.isdir(ours.scheduler_file):
+        raise InputError("--scheduler-file %s is a folder: name the file" % ours.scheduler_file)
 
 
 def _clusters(ours: argparse.Namespace) -> List[str]:
@@ -728,7 +733,8 @@ def _addRunOptions(parser: argparse.ArgumentParser) -> None:
         "--leave-after",
         metavar="SECONDS",
         type=_seconds,
-        help="with --join: end where no scheduler was there for so long (default, and 0: never)",
+        help="with --join: end where no scheduler has taken the devices for so long (default, and "
+        "0: never)",
     )
     group.add_argument(
         "--local-cluster",

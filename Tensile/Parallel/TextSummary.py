@@ -120,7 +120,8 @@ def _nodeLine(node: Dict[str, Any]) -> str:
         _pairs(node),
         100 * node["busyShare"],
     )
-    return line + (", %d lost" % len(node["lost"]) if node["lost"] else "")
+    lost = len(node["lost"])
+    return line + (", %s set aside" % many(lost, "device") if lost else "")
 
 
 def _pairs(entry: Dict[str, Any]) -> str:

@@ -464,11 +464,11 @@ def _runWith(place, folder, environment):
     return runToEnd(*command, "--scheduler", place, environment=environment)
 
 
-def _joinWith(place, folder, environment):
+def _joinWith(place, folder, environment, *more):
     """A join of a scheduler, when it has ended."""
     own = {**environment, "XDG_CACHE_HOME": str(folder / "cache")}
     command = [sys.executable, BIN / "TensileParallel", "--join", place, "--emulate", "1"]
-    return runToEnd(*command, environment=own)
+    return runToEnd(*command, *more, environment=own)
 
 
 NO_CERTIFICATE = "no certificate is configured for %s: tell Dask"
@@ -512,11 +512,15 @@ def test_withTlsOnlyWhoHasACertificateGetsIn(tmp_path):
         assert done.stdout.split() == ["in", "out", "out", "out"], (done.stdout, done.stderr)
         foreign, none, named = done.stderr.splitlines()
         assert "no scheduler answers at " + tls in foreign and NO_CERTIFICATE % tls in none
-        assert (
-            "no scheduler answers at tcp" in named and "scheduler with TLS is named tls://" in named
-        )
+        assert "no scheduler answers at tcp" in named and "name it as tls://" in named
         for start in (_runWith, _joinWith):
             _checkRefusal(start(tls, tmp_path, environment), NO_CERTIFICATE % tls)
+        plain = _joinWith("tcp://" + address, tmp_path, environment)
+        assert plain.returncode == 2, plain.stdout
+        last = plain.stdout.splitlines()[-1]
+        assert "does not let node" in last and "is named tls://" in last, plain.stdout
+        plain = _joinWith("tcp://" + address, tmp_path, environment, "--leave-after", "0.1")
+        assert plain.returncode == 0 and "no scheduler that takes it" in plain.stdout
     finally:
         scheduler.kill()
         scheduler.communicate()

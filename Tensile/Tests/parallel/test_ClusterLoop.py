@@ -317,8 +317,11 @@ TOGETHER = [
         (["c", "o", "--scheduler", ""], "--scheduler was given nothing"),
         (["--join", "--scheduler-file", ""], "--scheduler-file was given nothing"),
         (["--join", "tcp://h:1", "--node-name", ""], "--node-name was given nothing"),
-        (["--join", "tcp://h:1", "--node-name", "a\nb"], "--node-name 'a\\nb': give printable"),
-        (["--join", "tcp://h:1", "--node-name", "a:1"], "--node-name 'a:1': give printable"),
+        (["--join", "tcp://h:1", "--node-name", "a\nb"], "--node-name 'a\\nb': give up to 64"),
+        (["--join", "tcp://h:1", "--node-name", "a:1"], "--node-name 'a:1': give up to 64"),
+        (["--join", "tcp://h:1", "--node-name", "../a"], "--node-name '../a': give up to 64"),
+        (["--join", "tcp://h:1", "--node-name", "a" * 65], "aaa': give up to 64 letters"),
+        (["--join", "--scheduler-file", "/"], "--scheduler-file / is a folder: name the file"),
     ],
 )
 def test_namesThatNameNothingAreRefused(words, said):

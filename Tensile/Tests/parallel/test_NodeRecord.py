@@ -163,7 +163,7 @@ def test_theClosingWordsNameNodes():
     for words in (
         "crashed on device 2 (b:0)", "on 4 devices of 2 nodes,", "device 3 (a:2): 1 unit,",
         "node a: 3 devices, 3 units, 6 pairs, busy 20 % of the benchmark time\n",
-        "node b: 1 device, 1 unit, 2 pairs, busy 20 % of the benchmark time, 1 lost\n",
+        "node b: 1 device, 1 unit, 2 pairs, busy 20 % of the benchmark time, 1 device set aside\n",
         "(device 3 (a:2) from device 0 (a:0), in",
     ):  # fmt: skip
         assert words in text, text

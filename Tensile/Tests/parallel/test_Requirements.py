@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What a command says where its Python lacks something."""
 
+import signal
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ from conftest import HERE
 from Tensile.Parallel import Requirements
 
 pytestmark = pytest.mark.unit
+
+COMMANDS = HERE.parents[2] / "TensileParallelCommands.py"
 
 
 @pytest.mark.parametrize(
@@ -52,3 +55,23 @@ def test_aCommandSaysWhatItsPythonLacks(command):
     )
     assert done.returncode == 2 and len(done.stdout.splitlines()) == 1
     assert "has no joblib, msgpack, yaml: pip install" in done.stdout
+
+
+# Ctrl-C comes when a command begins to read its modules.
+CTRL_C = """
+import os, signal, sys
+sys.path.insert(0, %r)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import TensileParallelCommands as commands
+commands._useOurPackage = lambda: os.kill(os.getpid(), signal.SIGINT)
+commands.%s()
+"""
+
+
+@pytest.mark.skipif(not COMMANDS.is_file(), reason="no checkout of ours")
+@pytest.mark.parametrize("command", ["runTensileParallel", "runTensileParallelClient"])
+def test_ctrlCEndsAnInstalledCommandWithoutATraceback(command):
+    """Also before it can say anything."""
+    code = CTRL_C % (str(COMMANDS.parent), command)
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
