@@ -459,7 +459,7 @@ async def _begin(nanny: Any) -> None:
 
 
 def causeOf(error: BaseException) -> str:
-    """One line of what is behind Dask's "… failed to start."."""
-    while error.__cause__ is not None:
+    """One line of what is behind Dask's "… failed to start.", as far down as it says something."""
+    while error.__cause__ is not None and str(error.__cause__):
         error = error.__cause__
     return firstLine(error)

@@ -38,6 +38,8 @@ pytestmark = [
 
 PAGE = HERE.parents[2] / "docs" / "cluster.md"
 PAIR_SECONDS = 0.04
+# A shell in a network of its own.
+NETWORK = ["unshare", "--user", "--map-root-user", "--net", "--mount", "bash", "-c"]
 # Mounts an empty folder over the front end's, as far as this node can see.
 HIDE = 'mount -t tmpfs none "$1" && shift && exec "$@"'
 
@@ -416,6 +418,54 @@ def test_aKilledLocalClusterLeavesNothing(tmp_path):
     run.communicate(timeout=60)
     waitFor(lambda: not marked.own())
     assert not list(local.iterdir())
+
+
+def _hasNetworks():
+    """Whether this user may make networks here, as the page's trial does."""
+    try:
+        words = [*NETWORK, "mount -t tmpfs none /run && mkdir /run/netns && ip netns add n"]
+        return subprocess.run(words, stderr=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not PAGE.is_file(), reason="docs are not here")
+@pytest.mark.skipif(not _hasNetworks(), reason="no networks of one's own can be made here")
+def test_theTrialOfThePageRuns(tmp_path):
+    """Two nodes with networks and caches of their own, by the page's script: both are used, the
+    output is that of one machine, and nothing is left."""
+    (script,) = re.findall(r"`two-nodes.sh`\n\n```bash\n(.*?)```", PAGE.read_text(), re.S)
+    own = tmp_path / "bin"
+    own.mkdir()
+    dask = "#!%s\nimport sys\nfrom dask.__main__ import main\nsys.exit(main())\n" % sys.executable
+    ours = '#!/bin/sh\nexec %s %s "$@"\n' % (sys.executable, BIN / "TensileParallel")
+    for name, text in (("dask", dask), ("TensileParallel", ours)):
+        (own / name).write_text(text)
+        (own / name).chmod(0o755)
+    config = (HERE / "configs" / "quick.yaml").read_text()
+    (tmp_path / "config.yaml").write_text(config)
+    path = "%s:%s" % (own, os.environ["PATH"])
+    marked = Marked(PATH=path, DASK_LOGGING__DISTRIBUTED="critical")
+    marked.environment.pop("XDG_CACHE_HOME", None)
+    process = marked.start([*NETWORK, "cd '%s' && %s" % (tmp_path, script)])
+    status, output = finish(process)
+    assert status == 0, output
+    for node in ("node1", "node2"):
+        assert "node %s: 2 devices" % node in output and "node %s is leaving" % node in output
+        assert (tmp_path / node.replace("node", "home-") / ".cache").is_dir()
+    serial = [sys.executable, BIN / "TensileParallel", "config.yaml", "serial", "--emulate", "1"]
+    done = runToEnd(*serial, environment=marked.environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    made = {folder: _tables(tmp_path / folder) for folder in ("out", "serial")}
+    assert made["out"] == made["serial"] and len(made["out"]) >= 3
+    marked.assertNothingIsLeft()
+
+
+def _tables(output):
+    """Name -> content of a run's CSV files and library logic."""
+    merged = output / "merged_output"
+    found = [*merged.rglob("*.csv"), *merged.glob("3_*/**/*.yaml")]
+    return {str(path.relative_to(merged)): path.read_bytes() for path in found}
 
 
 def _certificates(folder):

@@ -42,6 +42,7 @@ NOT_RUN = {
     "TensileParallel config.yaml out --scheduler": "needs nodes; test_Cluster.py has them",
     "TensileParallel config.yaml out --slurm": "needs Slurm; test_Slurm.py has a made-up one",
     "sbatch": "needs Slurm",
+    "unshare": "makes networks; test_Cluster.py runs the script there",
     "openssl": "test_Cluster.py runs these, and connects with what they make",
     "pytest Tensile/Tests/parallel/test_Contract.py --tensile-root": "needs a real Tensile tree",
     "python Tensile/Tests/parallel/benchmarks/": "takes minutes to hours, and proves nothing",
@@ -56,7 +57,7 @@ NOT_RUN = {
 SCRIPTS = ("TensileParallel", "TensileParallelClient", "TensileEmulatedClient")
 MODULES = ("Tensile.Parallel", "Tensile.Parallel.ParallelClient")
 PROGRAM = re.compile(
-    r"(\S*/)?(Tensile\w+|python3?|pip|pytest|git|cd|export|ls|cat|sh|dask|openssl|sbatch)"
+    r"(\S*/)?(Tensile\w+|python3?|pip|pytest|git|cd|export|ls|cat|sh|dask|openssl|sbatch|unshare)"
     r"(?= [^─:\s])"
 )
 VARIABLE = re.compile(r"^[A-Z_]+=")
