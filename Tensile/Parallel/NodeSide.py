@@ -266,6 +266,9 @@ def prepare(run: str, wait: bool) -> WorkerFacts:
     node.hear(run)
     try:
         return WorkerFacts(os.getpid(), _take(node, task, run, wait), time.monotonic() - begun)
+    except BaseException:
+        node.heard.pop(run, None)  # it knows, or is gone: a leaving worker need not wait for it
+        raise
     finally:
         node.waiting.discard(run)
 

@@ -549,6 +549,7 @@ def test_aLeavingWorkerWaitsUntilItIsGivenUp(monkeypatch, tmp_path):
     device = Device(0, "0", emulated=True, uniqueId="1")
     identity = NodeSide.NodeIdentity("a", "j", device, None, str(tmp_path), ())
     monkeypatch.setenv(NodeSide.NODE_VARIABLE, identity.toJson())
+    monkeypatch.setattr(NodeSide, "_Task", SimpleNamespace)
     worker = DasksWorker()
 
     async def leaves(run):
@@ -560,6 +561,8 @@ def test_aLeavingWorkerWaitsUntilItIsGivenUp(monkeypatch, tmp_path):
         assert worker.told.pop() == (NodeSide.LEAVING_TOPIC, {"address": "tcp://w:1"})
         with pytest.raises(NodeLeft, match="node a is leaving"):
             NodeSide.runUnit(SimpleNamespace(run=run))
+        with pytest.raises(NodeLeft, match="node a is leaving"):
+            NodeSide.prepare("another run, which knows by that", True)
         if run:
             await asyncio.sleep(0.5)
             assert not leaving.done()
