@@ -7,7 +7,12 @@ are ours, as Dask would try again and again, or raise something that names no wa
 
 from __future__ import annotations
 
+import ssl
+from typing import Optional
+
 from .Errors import InputError
+
+TLS = "tls://"
 
 _NO_CERTIFICATE = (
     "no certificate is configured for %s: tell Dask of yours "
@@ -26,12 +31,16 @@ def refuseWithoutCertificate(address: str, role: str) -> None:
     Raises:
         InputError: it is a scheduler with TLS, and Dask knows no certificate for the role.
     """
-    if not address.startswith("tls://"):
-        return
+    if address.startswith(TLS) and contextOf(role) is None:
+        raise InputError(_NO_CERTIFICATE % address)
+
+
+def contextOf(role: str) -> "Optional[ssl.SSLContext]":
+    """What Dask's configuration makes of a role's certificate; None where it has none."""
     from distributed.security import Security
 
-    if Security().get_connection_args(role).get("ssl_context") is None:
-        raise InputError(_NO_CERTIFICATE % address)
+    context: "Optional[ssl.SSLContext]" = Security().get_connection_args(role).get("ssl_context")
+    return context
 
 
 def withAdvice(why: str, address: str) -> str:

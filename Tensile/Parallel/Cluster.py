@@ -41,6 +41,7 @@ from . import NodeSide
 from .Certificates import isForTls, refuseWithoutCertificate
 from .Errors import InputError, NodeLeft, RunError, WorkerLost, firstLine
 from .Fleet import Member, keyOf
+from .Knock import knock
 from .News import WATCH_SECONDS, Connected, Follower, News
 from .Place import Place, hostAndPort
 from .Types import Device
@@ -58,7 +59,7 @@ SCHEDULER_ABSENCE_SECONDS = 600.0
 # How long a scheduler that is there again may take to answer, in seconds.
 AGAIN_SECONDS = 10.0
 # How long it may take to find out whether anybody listens, in seconds.
-PING_SECONDS = 5.0
+KNOCK_SECONDS = 5.0
 # How long nodes may take to give up what they do for us when we end, in seconds.
 END_SECONDS = 15.0
 # What is said of a clock that differs by less is only noise of the network.
@@ -201,7 +202,7 @@ class Cluster:
             raise FileNotFoundError("there is no such file that a scheduler has written")
         refuseWithoutCertificate(address, "client")
         # Only where somebody listens: else Dask's client would try again after pauses that double.
-        await asyncio.wait_for(_ping(address), min(seconds, PING_SECONDS))
+        await knock(address, "client", min(seconds, KNOCK_SECONDS))
         opening = asyncio.ensure_future(self._openClient(address, seconds))
         done, _ = await asyncio.wait({opening}, timeout=seconds)
         if not done or opening.cancelled():
@@ -485,16 +486,6 @@ class Cluster:
             NodeSide.poll, questions, workers=list(questions), on_error="return"
         )
         return found
-
-
-async def _ping(address: str) -> None:
-    """Connects, and no more.
-
-    Raises:
-        OSError: nobody listens there.
-    """
-    _, writer = await asyncio.open_connection(*hostAndPort(address))
-    writer.close()
 
 
 def _importClient() -> Any:

@@ -17,6 +17,7 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -31,6 +32,7 @@ from .Devices import describeDevice, pinnedEnvironment, scanDevices
 from .EmulatedDevice import DEVICES_VARIABLE
 from .Errors import InputError, firstLine
 from .Files import replaceFile
+from .Knock import knock
 from .Locks import LOCK_DIR_VARIABLE, useAbsolutePaths
 from .NodeFiles import (
     NodeCache,
@@ -294,7 +296,7 @@ def _waitForScheduler(place: Place, spec: Dict[str, Any]) -> bool:
     said = False
     while True:
         address = place.current()
-        if address and _listens(address):
+        if address and asyncio.run(_listens(address)):
             return True
         if not said and spec["first"]:
             text = "TensileParallel: node %s is waiting for the scheduler at %s"
@@ -311,11 +313,13 @@ def _isImpatient(spec: Dict[str, Any]) -> bool:
     return limit is not None and time.monotonic() - spec["aloneSince"] > limit
 
 
-def _listens(address: str) -> bool:
+async def _listens(address: str) -> bool:
     try:
-        with socket.create_connection(hostAndPort(address), _CONNECT_SECONDS):
-            return True
-    except (OSError, InputError):
+        await knock(address, "worker", _CONNECT_SECONDS)
+        return True
+    except ssl.SSLError:  # why it does not let us in is told by who tries to join
+        return True
+    except (OSError, asyncio.TimeoutError, InputError):
         return False
 
 
@@ -433,13 +437,13 @@ async def _joined(nanny: Any, place: Place, device: str, left: "asyncio.Future[A
         OSError: the scheduler has gone meanwhile: Dask would look for it after pauses that double.
     """
     joining = asyncio.ensure_future(_begin(nanny))
-    begun, said, loop = time.monotonic(), False, asyncio.get_running_loop()
+    begun, said = time.monotonic(), False
     both, first = {joining, left}, asyncio.FIRST_COMPLETED
     while not (await asyncio.wait(both, timeout=_CONNECT_SECONDS, return_when=first))[0]:
         if not said and time.monotonic() - begun > QUIET_SECONDS:
             tell("%s: still joining %s" % (device, place))
             said = True
-        if not await loop.run_in_executor(None, _listens, place.current()):
+        if not await _listens(place.current()):
             raise ConnectionError("the scheduler is gone")
     if not joining.done():
         joining.cancel()

@@ -38,7 +38,7 @@ ORDER = """
     ParallelClient StepRun StepResults ClientTelling
     StepCluster NodeWorker NodeOrder Mirror Cluster News Fleet WorkerCalls NodeSide NodeUnit
     NodeFiles
-    Place OwnProcess Certificates
+    Knock Place OwnProcess Certificates
     History StepReport StepFolder HangLimit Progress Step Loop Worker Guard
     HostRun Doctor Toolchain HostArchitecture HostClock Host
     Report Timeline TextSummary NodeRecord RunRecord
