@@ -369,7 +369,7 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leaving.set)
     left = asyncio.ensure_future(leaving.wait())
     try:
-        if not await _joined(nanny, place, device, left):
+        if not await _joined(nanny, place, device, left, spec):
             with contextlib.suppress(Exception):  # in the middle of a start, Dask may refuse to
                 await nanny.close(timeout=1)
             return 0
@@ -421,7 +421,9 @@ async def _bidFarewell(nanny: Any, ended: "asyncio.Future[Any]") -> str:
     return causeOf(error) if error is not None else ""
 
 
-async def _joined(nanny: Any, place: Place, device: str, left: "asyncio.Future[Any]") -> bool:
+async def _joined(
+    nanny: Any, place: Place, device: str, left: "asyncio.Future[Any]", spec: Dict[str, Any]
+) -> bool:
     """Waits until the worker is ready.
 
     Args:
@@ -429,19 +431,24 @@ async def _joined(nanny: Any, place: Place, device: str, left: "asyncio.Future[A
         place: the scheduler's.
         device: the device's name, for messages.
         left: done when it is to leave: whatever listens there may never answer.
+        spec: how long it is to wait for a scheduler.
 
     Returns:
         Whether it has joined; False where it was to leave before.
 
     Raises:
-        OSError: the scheduler has gone meanwhile: Dask would look for it after pauses that double.
+        OSError: the scheduler has gone meanwhile: Dask would look for it after pauses that double;
+            or it does not answer, and it is not to wait any longer.
     """
     joining = asyncio.ensure_future(_begin(nanny))
     begun, said = time.monotonic(), False
     both, first = {joining, left}, asyncio.FIRST_COMPLETED
     while not (await asyncio.wait(both, timeout=_CONNECT_SECONDS, return_when=first))[0]:
-        if not said and time.monotonic() - begun > QUIET_SECONDS:
-            tell("%s: still joining %s" % (device, place))
+        if time.monotonic() - begun > QUIET_SECONDS:
+            if _isImpatient(spec):
+                raise ConnectionError("what listens there does not answer as a scheduler")
+            if not said:
+                tell("%s: still joining %s" % (device, place))
             said = True
         if not await _listens(place.current()):
             raise ConnectionError("the scheduler is gone")

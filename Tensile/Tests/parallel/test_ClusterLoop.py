@@ -654,7 +654,10 @@ def test_aJoinDoesNotWaitForDaskWhereTheSchedulerIsGone(monkeypatch):
         with socket.create_server(("127.0.0.1", 0)) as scheduler:
             place = Place("tcp://127.0.0.1:%d" % scheduler.getsockname()[1], "")
             never = asyncio.get_running_loop().create_future()
-            task = asyncio.ensure_future(Join._joined(NeverReady(), place, "device 0", never))
+            waits = {"leaveAfter": None}
+            task = asyncio.ensure_future(
+                Join._joined(NeverReady(), place, "device 0", never, waits)
+            )
             await asyncio.sleep(0.2)
             assert not task.done()
         await task
@@ -670,17 +673,23 @@ class NeverReady:
         return asyncio.sleep(1000).__await__()
 
 
-def test_aJoinLeavesWhateverListensThere():
-    """Who ends a join need not wait until Dask has given up."""
+def test_aJoinLeavesWhateverListensThere(monkeypatch):
+    """Who ends a join need not wait until Dask has given up, nor who has said for how long."""
 
     async def joining():
         with socket.create_server(("127.0.0.1", 0)) as scheduler:
             place = Place("tcp://127.0.0.1:%d" % scheduler.getsockname()[1], "")
             left = asyncio.get_running_loop().create_future()
-            task = asyncio.ensure_future(Join._joined(NeverReady(), place, "device 0", left))
+            waits = {"leaveAfter": 0.0, "aloneSince": time.monotonic()}
+            task = asyncio.ensure_future(Join._joined(NeverReady(), place, "device 0", left, waits))
             await asyncio.sleep(0.05)
             left.set_result(True)
             assert await asyncio.wait_for(task, 5) is False
+            monkeypatch.setattr(Join, "_CONNECT_SECONDS", 0.05)
+            monkeypatch.setattr(Join, "QUIET_SECONDS", 0.1)
+            never = asyncio.get_running_loop().create_future()
+            with pytest.raises(ConnectionError, match="does not answer as a scheduler"):
+                await asyncio.wait_for(Join._joined(NeverReady(), place, "d", never, waits), 5)
 
     asyncio.run(joining())
 
