@@ -199,7 +199,7 @@ class Cluster:
         """
         address = self._place.current()
         if not address:
-            raise FileNotFoundError("there is no such file that a scheduler has written")
+            raise FileNotFoundError(self._place.problem())
         refuseWithoutCertificate(address, "client")
         # Only where somebody listens: else Dask's client would try again after pauses that double.
         await knock(address, "client", min(seconds, KNOCK_SECONDS))

@@ -300,7 +300,8 @@ def _waitForScheduler(place: Place, spec: Dict[str, Any]) -> bool:
             return True
         if not said and spec["first"]:
             text = "TensileParallel: node %s is waiting for the scheduler at %s"
-            tell(text % (spec["node"], place))
+            problem = place.problem()
+            tell(text % (spec["node"], place) + (" (%s)" % problem if problem else ""))
         said = True
         if _isImpatient(spec):
             return False

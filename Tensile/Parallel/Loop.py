@@ -311,7 +311,8 @@ class Loop:
             self._setAside(device, str(error))
         elif not isinstance(error, NodeLeft):  # _welcome() is told of that
             text = "device %s: its worker did not come up: %s"
-            self._note(text, self._name(device), _oneLine(error))
+            why = str(error) if isinstance(error, WorkerLost) else _oneLine(error)
+            self._note(text, self._name(device), why)
             self._startWorker(device)
 
     def _workerDied(self, device: int, error: BaseException) -> None:

@@ -22,13 +22,22 @@ class Place:
 
     def current(self) -> str:
         """The address; empty as long as no file tells it."""
+        return self._read()[0]
+
+    def problem(self) -> str:
+        """Why no file tells the address, in words; empty where one does, or none is to."""
+        return self._read()[1]
+
+    def _read(self) -> Tuple[str, str]:
         if not self.file:
-            return self.address
+            return self.address, ""
         try:
             with open(self.file, encoding="utf-8") as stream:
-                return str(json.load(stream)["address"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return ""
+                return str(json.load(stream)["address"]), ""
+        except OSError as error:
+            return "", error.strerror or str(error)
+        except (ValueError, KeyError, TypeError):
+            return "", "it holds no scheduler's address"
 
 
 def hostAndPort(address: str) -> Tuple[str, int]:
@@ -37,9 +46,10 @@ def hostAndPort(address: str) -> Tuple[str, int]:
     Raises:
         InputError: it is no such address.
     """
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if not (colon and host and port.isdecimal()):
-        raise InputError(
-            "the scheduler's address %r is none: write it as tcp://host:8786" % address
-        )
+    scheme, _, rest = address.rpartition("://")
+    host, _, port = rest.rpartition(":")
+    isPort = port.isdecimal() and 0 < int(port) < 65536
+    if not (scheme in ("", "tcp", "tls") and host and isPort):
+        text = "the scheduler's address %r is none: write it as tcp://host:8786, or tls://…"
+        raise InputError(text % address)
     return host.strip("[]"), int(port)

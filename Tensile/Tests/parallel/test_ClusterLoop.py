@@ -27,7 +27,7 @@ from Tensile.Parallel.Errors import InputError, NodeLeft, RunError, WayLost, Wor
 from Tensile.Parallel.NodeUnit import Answer
 from Tensile.Parallel.NodeWorker import NodeWorker
 from Tensile.Parallel.ParseArguments import parseClientArguments, parseRunArguments
-from Tensile.Parallel.Place import Place
+from Tensile.Parallel.Place import Place, hostAndPort
 from Tensile.Parallel.Run import main
 from Tensile.Parallel.Schedule import LOSSES_PER_UNIT, Rectangle
 from Tensile.Parallel.StepCluster import openCluster
@@ -330,6 +330,34 @@ def test_namesThatNameNothingAreRefused(words, said):
     with pytest.raises(InputError) as caught:
         parseRunArguments(words)
     assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://h:1", "ucx://h:1", "tcp://h", "tcp://:1", "h", "tcp://h:0", "tcp://h:99999", "h:x"],
+)
+def test_anAddressOfNoSchedulerIsRefused(address):
+    """It would be waited for, for ever."""
+    with pytest.raises(InputError, match="the scheduler's address .* is none: write it as tcp://"):
+        hostAndPort(address)
+
+
+def test_aSchedulersFileThatTellsNoAddressIsSaidToBeSo(tmp_path):
+    """Who waits for it knows why."""
+    file = tmp_path / "scheduler.json"
+    place = Place("", str(file))
+    for text, problem in (
+        (None, "No such file or directory"),
+        ("{", "it holds no scheduler's address"),
+        ("[]", "it holds no scheduler's address"),
+        ('{"address": "tcp://h:1"}', ""),
+    ):
+        if text is not None:
+            file.write_text(text)
+        assert place.problem() == problem
+        assert place.current() == ("" if problem else "tcp://h:1")
+    assert Place("tcp://h:1", "").problem() == ""
+    assert hostAndPort("tls://[::1]:8786") == ("::1", 8786)
 
 
 @pytest.mark.parametrize("line, said", TOGETHER)

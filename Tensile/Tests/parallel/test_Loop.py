@@ -11,7 +11,7 @@ import pytest
 from Tensile.Parallel import Loop as LoopModule
 from Tensile.Parallel.ClientOutput import LastLine, PairLine
 from Tensile.Parallel.Contest import Contests, relativeSpeeds
-from Tensile.Parallel.Errors import RunError
+from Tensile.Parallel.Errors import RunError, WayLost
 from Tensile.Parallel.Loop import STARTS_PER_WORKER, Loop, describe
 from Tensile.Parallel.LoopTypes import Observer
 from Tensile.Parallel.Schedule import (
@@ -300,16 +300,24 @@ def test_startThatFailsAlways(error):
     assert any("device 1" in note and "died" in note for note in result.notes)
 
 
-def test_startThatFailsOnce():
-    """A worker that does not come up at first is started again and used."""
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (OSError("not yet"), "OSError: not yet"),
+        (WayLost("node a: its worker is gone"), "node a: its worker is gone"),
+    ],
+)
+def test_startThatFailsOnce(error, said):
+    """A worker that does not come up at first is started again and used; why is told, without the
+    names of our own errors."""
 
     def start(device, number):
-        return OSError("not yet") if number == 1 else WorkerFacts(1, "")
+        return error if number == 1 else WorkerFacts(1, "")
 
     run = Run(Script(start=start), problems=30)
     result = run.run()
     assert result.devicesLost == [] and all(worker.jobs for worker in run.workers)
-    assert sum("did not come up" in note for note in result.notes) == 2
+    assert sum(note.endswith("did not come up: " + said) for note in result.notes) == 2
 
 
 def test_startThatCannotBeTried():
