@@ -18,7 +18,6 @@ _NO_CERTIFICATE = (
     "no certificate is configured for %s: tell Dask of yours "
     "(distributed.comm.tls; docs/cluster.md, Who gets in)"
 )
-_TLS_IS_ANOTHER = "; a scheduler with TLS is named tls://…"
 
 
 def refuseWithoutCertificate(address: str, role: str) -> None:
@@ -41,19 +40,3 @@ def contextOf(role: str) -> "Optional[ssl.SSLContext]":
 
     context: "Optional[ssl.SSLContext]" = Security().get_connection_args(role).get("ssl_context")
     return context
-
-
-def withAdvice(why: str, address: str) -> str:
-    """Why a scheduler cannot be reached, and that it may be one with TLS.
-
-    Args:
-        why: one line.
-        address: how it was named; may be empty.
-    """
-    return why + _TLS_IS_ANOTHER if isForTls(why, address) else why
-
-
-def isForTls(why: str, address: str) -> bool:
-    """Whether the scheduler is likely to be one with TLS, or this machine's Dask to want one."""
-    words = ("ConnectionReset", "Connection reset", "encryption required")
-    return address.startswith("tcp://") and any(word in why for word in words)

@@ -38,10 +38,10 @@ from typing import (
 )
 
 from . import NodeSide
-from .Certificates import isForTls, refuseWithoutCertificate
+from .Certificates import refuseWithoutCertificate
 from .Errors import InputError, NodeLeft, RunError, WorkerLost, firstLine
 from .Fleet import Member, keyOf
-from .Knock import knock
+from .Knock import aboutTls, knock
 from .News import WATCH_SECONDS, Connected, Follower, News
 from .Place import Place, hostAndPort
 from .Types import Device
@@ -177,17 +177,15 @@ class Cluster:
             except Exception as error:
                 # It may have been just about to restart.
                 mayRestart = isinstance(error, (OSError, asyncio.TimeoutError))
-                if time.monotonic() > deadline or not mayRestart:
-                    raise InputError(self._noScheduler(error)) from None
+                advice = await aboutTls(self._place.current(), str(error))
+                if advice or time.monotonic() > deadline or not mayRestart:
+                    raise InputError(self._noScheduler(error, advice)) from None
             await asyncio.sleep(0.5)
         self._keep(self._watch())
 
-    def _noScheduler(self, error: BaseException) -> str:
+    def _noScheduler(self, error: BaseException, advice: str) -> str:
         why = firstLine(str(error)) or "it does not speak as one"
-        address = self._place.current()
-        advice = "start one with `dask scheduler`, or name the right place"
-        if isForTls(why, address):
-            advice = "name it as tls://…, if it is one with TLS (docs/cluster.md, Who gets in)"
+        advice = advice or "start one with `dask scheduler`, or name the right place"
         return "no scheduler answers at %s (%s): %s" % (self.where, why, advice)
 
     async def _newClient(self, seconds: float) -> None:
@@ -311,11 +309,11 @@ class Cluster:
         lost.gone.set()
         self._goneAt[lost.member.key] = time.monotonic()
 
-    def hasLeft(self, device: Device) -> bool:
-        """Whether a device's worker has left, or is about to, and there is no other."""
-        key = keyOf(device)
-        own = [each for each in self.connected() if each.member.key == key]
-        return all(each.member.leaving for each in own) if own else key in self._left
+    def whoLeft(self) -> Set[Tuple[str, str, int]]:
+        """The devices whose worker has left, or is about to, and that have no other."""
+        members = self.members()
+        leaving = {member.key for member in members if member.leaving}
+        return (self._left | leaving) - {member.key for member in members if not member.leaving}
 
     def _countAbsencesAnew(self) -> None:
         """Nobody was there who could have taken anybody's work."""
@@ -371,7 +369,7 @@ class Cluster:
             for each in self._connected.values():
                 if each.member.key == keyOf(device) and not each.member.leaving:
                     return each
-            if self.hasLeft(device):
+            if keyOf(device) in self.whoLeft():
                 raise NodeLeft("node %s has left" % device.node)
             now = time.monotonic()
             isLost = self._lostSince is not None

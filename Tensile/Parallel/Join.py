@@ -25,14 +25,14 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from .Certificates import isForTls, refuseWithoutCertificate, withAdvice
+from .Certificates import refuseWithoutCertificate
 from .Cluster import requireDistributed
 from .DeviceList import ALL_DEVICES, selectDevices
 from .Devices import describeDevice, pinnedEnvironment, scanDevices
 from .EmulatedDevice import DEVICES_VARIABLE
 from .Errors import InputError, firstLine
 from .Files import replaceFile
-from .Knock import knock
+from .Knock import aboutTls, knock
 from .Locks import LOCK_DIR_VARIABLE, useAbsolutePaths
 from .NodeFiles import (
     NodeCache,
@@ -68,8 +68,6 @@ _REFUSED = 76
 _REFUSAL = "refusal"
 # Exit status of a child that has not joined; another try may.
 _NOT_JOINED = 77
-# So often in a row is a scheduler that ends our connections taken for one that starts or ends.
-_RESETS = 2
 
 
 def join(settings: RunSettings) -> int:
@@ -191,31 +189,25 @@ class _Child:
         self._process: "Optional[subprocess.Popen[bytes]]" = None
         self._begun = 0.0
         self._aloneSince = time.monotonic()
-        self._tries = 0  # in a row that did not join
         self._fails = 0
         self._next = 0.0
 
     def look(self, now: float) -> None:
-        """Starts the process where it does not run."""
+        """Starts the process where it does not run, unless it has given up."""
         if self._process is not None:
             if self._process.poll() is None:
                 return
             self.status = self._process.returncode
-            self._tries = self._tries + 1 if self.status == _NOT_JOINED else 0
             if self.status != _NOT_JOINED:
                 self._aloneSince = now
             self._fails = 0 if now - self._begun > STEADY_SECONDS else self._fails + 1
             pause = RESTART_SECONDS[min(self._fails, len(RESTART_SECONDS) - 1)]
             self._process, self._next = None, now + pause
-        if now < self._next:
+        if now < self._next or self.status == _NO_SCHEDULER:
             return
         self._begun = now
         self._process = subprocess.Popen(
-            ownProcess(
-                __name__,
-                "runDevice",
-                {**self._spec, "aloneSince": self._aloneSince, "tries": self._tries},
-            ),
+            ownProcess(__name__, "runDevice", {**self._spec, "aloneSince": self._aloneSince}),
             stdin=subprocess.DEVNULL,
             env=self._environment,
             start_new_session=True,
@@ -246,12 +238,13 @@ def _serve(node: str, children: Sequence[_Child], refusal: str) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: stopped.append(number))
-    final = (_NO_SCHEDULER, _REFUSED)
-    while not stopped and not any(child.status in final for child in children):
+    refused = alone = False
+    while not (stopped or refused or alone):
         for child in children:
             child.look(time.monotonic())
         time.sleep(0.1)
-    refused = any(child.status == _REFUSED for child in children)
+        refused = any(child.status == _REFUSED for child in children)
+        alone = all(child.status == _NO_SCHEDULER for child in children)
     if not refused:
         why = "what runs is given back" if stopped else "there is no scheduler that takes it"
         tell("TensileParallel: node %s is leaving: %s" % (node, why))
@@ -375,7 +368,7 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
                 await nanny.close(timeout=1)
             return 0
     except Exception as error:
-        return _notJoined(causeOf(error), place.current(), device, spec)
+        return await _notJoined(causeOf(error), place.current(), device, spec)
     tell("%s has joined %s" % (device, place))
     ended = asyncio.ensure_future(nanny.finished())
     await asyncio.wait({ended, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -387,12 +380,13 @@ async def _runNanny(place: Place, spec: Dict[str, Any]) -> int:
     return 0
 
 
-def _notJoined(why: str, address: str, device: str, spec: Dict[str, Any]) -> int:
+async def _notJoined(why: str, address: str, device: str, spec: Dict[str, Any]) -> int:
     """Says so, as far as another try may mend it; the child's exit status."""
-    if isForTls(why, address) and spec["tries"] >= _RESETS:
-        text = "%s does not let node %s in (%s)" % (address, spec["node"], why)
-        return _refuse(spec, withAdvice(text, address))
-    tell("%s has not joined: %s" % (device, withAdvice(why, address)), sys.stderr)
+    advice = await aboutTls(address, why)
+    if advice:
+        text = "the scheduler at %s does not let node %s in: %s"
+        return _refuse(spec, text % (address, spec["node"], advice))
+    tell("%s has not joined: %s" % (device, why), sys.stderr)
     return _NO_SCHEDULER if _isImpatient(spec) else _NOT_JOINED
 
 

@@ -135,8 +135,14 @@ class _Node:
         threading.Thread(target=self._watch, name="lease", daemon=True).start()
 
     def hear(self, run: str) -> None:
+        """A run begins to use this device, or goes on with that."""
         if run:
             self.heard[run] = time.monotonic()
+
+    def hearAgain(self, run: str) -> None:
+        """The same, unless it has given the device up: a question may come late."""
+        if run in self.heard:
+            self.hear(run)
 
     def isHeard(self, run: str) -> bool:
         return time.monotonic() - self.heard.get(run, 0.0) < LEASE_SECONDS
@@ -363,7 +369,7 @@ def poll(questions: Mapping[str, Question], dask_worker: Any = None) -> Optional
     question = questions.get(dask_worker.address)
     if question is None:
         return None
-    node.hear(question.run)
+    node.hearAgain(question.run)
     for id_ in question.forget:
         node.forget(id_)
     parts: Dict[str, FilePart] = {}
@@ -378,7 +384,7 @@ def poll(questions: Mapping[str, Question], dask_worker: Any = None) -> Optional
 def fetch(run: str, job: str, suffix: str, offset: int) -> Optional[FilePart]:
     """Another part of a file of a unit that has ended."""
     node = _here()
-    node.hear(run)
+    node.hearAgain(run)
     running = node.jobs.get(job)
     return readPart(mirroredFile(running.job, suffix), offset, CHUNK_BYTES) if running else None
 
@@ -386,7 +392,7 @@ def fetch(run: str, job: str, suffix: str, offset: int) -> Optional[FilePart]:
 def stop(run: str, job: str) -> None:
     """Asks for the early end of a unit."""
     node = _here()
-    node.hear(run)
+    node.hearAgain(run)
     running = node.jobs.get(job)
     if running is not None:
         askForEnd(running.job)
@@ -395,7 +401,7 @@ def stop(run: str, job: str) -> None:
 def forget(run: str, job: str) -> None:
     """The front end has all of a unit."""
     node = _here()
-    node.hear(run)
+    node.hearAgain(run)
     node.forget(job)
 
 

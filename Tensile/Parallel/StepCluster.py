@@ -186,9 +186,10 @@ class StepCluster:
         Args:
             using: numbers of the devices that the loop uses.
         """
-        left = [ordinal for ordinal in using if self._hasLeft(self._workers[ordinal])]
-        own = {keyOf(self._workers[ordinal].device) for ordinal in using}
-        ending = {keyOf(self._workers[ordinal].device) for ordinal in left}
+        own = {ordinal: keyOf(self._workers[ordinal].device) for ordinal in using}
+        gone = self._cluster.whoLeft()
+        left = [n for n, key in own.items() if key in gone or self._workers[n].leaving]
+        used, ending = set(own.values()), {own[ordinal] for ordinal in left}
         news = []
         for member in self._cluster.members():
             if member.key in ending:  # one that has come back has its turn when the loop knows
@@ -197,7 +198,7 @@ class StepCluster:
             seen = self._seen.setdefault(member.key, set())
             isNew = member.address not in seen and len(seen) < MOST_WORKERS
             seen.add(member.address)
-            if isNew and member.key not in own and not member.leaving:
+            if isNew and member.key not in used and not member.leaving:
                 news.append(member)
         if not news:
             return [], left
@@ -205,9 +206,6 @@ class StepCluster:
         devices = self._register.number(news, chosen)
         self._register.write()
         return [self._add(device) for device in devices], left
-
-    def _hasLeft(self, worker: NodeWorker) -> bool:
-        return worker.leaving or self._cluster.hasLeft(worker.device)
 
     def _isFit(self, member: Member) -> bool:
         problem = ""
