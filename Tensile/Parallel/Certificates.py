@@ -7,6 +7,7 @@ are ours, as Dask would try again and again, or raise something that names no wa
 
 from __future__ import annotations
 
+import os
 import ssl
 from typing import Optional
 
@@ -16,6 +17,10 @@ TLS = "tls://"
 
 _NO_CERTIFICATE = (
     "no certificate is configured for %s: tell Dask of yours "
+    "(distributed.comm.tls; docs/cluster.md, Who gets in)"
+)
+_UNUSABLE = (
+    "%s cannot be used for TLS (%s): mend Dask's configuration "
     "(distributed.comm.tls; docs/cluster.md, Who gets in)"
 )
 
@@ -35,8 +40,20 @@ def refuseWithoutCertificate(address: str, role: str) -> None:
 
 
 def contextOf(role: str) -> "Optional[ssl.SSLContext]":
-    """What Dask's configuration makes of a role's certificate; None where it has none."""
+    """What Dask's configuration makes of a role's certificate; None where it has none.
+
+    Raises:
+        InputError: it names files that cannot be used.
+    """
     from distributed.security import Security
 
-    context: "Optional[ssl.SSLContext]" = Security().get_connection_args(role).get("ssl_context")
-    return context
+    security = Security()
+    try:
+        context: "Optional[ssl.SSLContext]" = security.get_connection_args(role).get("ssl_context")
+        return context
+    except OSError as error:
+        names = ("tls_ca_file", "tls_%s_cert" % role, "tls_%s_key" % role)
+        files = [str(getattr(security, name)) for name in names]
+        odd = [file for file in files if not os.access(file, os.R_OK)]
+        why = error.strerror or str(error)
+        raise InputError(_UNUSABLE % (" and ".join(odd or files), why)) from None

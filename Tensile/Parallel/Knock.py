@@ -13,6 +13,7 @@ from .Place import hostAndPort
 
 # How long it may take to find out whether TLS is spoken, in seconds.
 TLS_SECONDS = 5.0
+_FOREIGN = "its certificate and ours are not of one authority (docs/cluster.md, Who gets in)"
 _NAME_IT = "name it as tls://… (docs/cluster.md, Who gets in)"
 
 
@@ -33,14 +34,18 @@ async def knock(address: str, role: str, seconds: float) -> None:
 
 
 async def aboutTls(address: str, why: str) -> str:
-    """What to do where a scheduler is named without TLS, but has it, or has to; else empty.
+    """What to do where TLS stands in the way, which no other try would mend; else empty.
+
+    The scheduler may have it and be named without, or have to be named with it; or its certificate
+    and ours are strangers.
 
     Args:
         address: as it was named.
         why: what went wrong.
     """
     if address.startswith(TLS):
-        return ""
+        isForeign = "CERTIFICATE" in why or "ALERT" in why  # of OpenSSL's words
+        return _FOREIGN if isForeign else ""
     if "encryption required" in why:
         return "Dask's configuration here asks for TLS (require-encryption): " + _NAME_IT
     return "it is one with TLS: " + _NAME_IT if await _speaksTls(address) else ""

@@ -565,6 +565,13 @@ def test_withTlsOnlyWhoHasACertificateGetsIn(tmp_path):
         assert "no scheduler answers at tcp" in named and "it is one with TLS" in named
         for start in (_runWith, _joinWith):
             _checkRefusal(start(tls, tmp_path, environment), NO_CERTIFICATE % tls)
+        foreign = {**environment, **others}
+        for start in (_runWith, _joinWith):
+            _checkRefusal(start(tls, tmp_path, foreign), "are not of one authority")
+        key = "DASK_DISTRIBUTED__COMM__TLS__%s__KEY"
+        for start, role in ((_runWith, "CLIENT"), (_joinWith, "WORKER")):
+            lacking = {**environment, **variables, key % role: "/no/such.key"}
+            _checkRefusal(start(tls, tmp_path, lacking), "/no/such.key cannot be used for TLS (No")
         named = "it is one with TLS: name it as tls://"
         _checkRefusal(_joinWith("tcp://" + address, tmp_path, environment), named)
     finally:
