@@ -13,7 +13,7 @@ import os
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from .DeviceList import DeviceSelection, Selection, selectDevices
 from .Devices import DeviceScan, baseArchitecture
@@ -84,6 +84,7 @@ class Register:
         self._path = path
         self._devices: List[Device] = []
         self._versions: Dict[str, Any] = {}
+        self._present: List[int] = []
         self._first = 0
         if path is None:
             return
@@ -94,6 +95,7 @@ class Register:
             if data["version"] == VERSION:
                 self._devices = [Device(**device) for device in data["devices"]]
                 self._versions = dict(data["nodes"])
+                self._present = list(data.get("present") or ())  # files of older versions lack it
                 self._first = 0
         except (OSError, ValueError, KeyError, TypeError):
             pass  # it is not there yet, or nothing that we wrote
@@ -107,6 +109,15 @@ class Register:
     def versions(self) -> Dict[str, Any]:
         """Node -> its driver, ROCm, kernel and Python."""
         return dict(self._versions)
+
+    @property
+    def present(self) -> Tuple[Device, ...]:
+        """Those that were there and used when it was looked last."""
+        return tuple(device for device in self._devices if device.ordinal in self._present)
+
+    def setPresent(self, ordinals: Iterable[int]) -> None:
+        """Says which these are now."""
+        self._present = sorted(ordinals)
 
     def number(self, members: Sequence[Member], chosen: Sequence[Member]) -> List[Device]:
         """Gives devices their numbers in the run.
@@ -135,7 +146,7 @@ class Register:
         if self._path is not None:
             devices = [asdict(device) for device in self._devices]
             data = {"version": VERSION, "devices": devices, "nodes": self._versions}
-            replaceJson(self._path, data)
+            replaceJson(self._path, {**data, "present": self._present})
 
 
 def _firstFree(outputs: str) -> int:

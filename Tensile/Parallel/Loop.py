@@ -33,6 +33,7 @@ from .Errors import NodeLeft, RunError, WayLost, WorkerLost
 from .LoopTypes import (
     AWAY,
     IDLE,
+    JOINED,
     LEFT,
     LOST,
     STARTING,
@@ -199,23 +200,26 @@ class Loop:
         come, leaving = self._changes(self._schedule.devices)
         for worker in come:
             device = worker.device.ordinal
-            self._note("%s has joined", describeDevice(worker.device))
+            self.noteChange(worker.device, JOINED)
             self._noneSince = None
             self._workers[device] = worker
             self._schedule.addDevice(device)
             if device in self.result.devicesLost:
                 self.result.devicesLost.remove(device)
-            self._changed(device, "joined")
             self._startWorker(device)
         busy = set(self._futures.values())
         for device in leaving:
             if device not in busy and device in self._schedule.devices:
-                self._note("%s has left", describeDevice(self._workers[device].device))
+                self.noteChange(self._workers[device].device, LEFT)
                 self._schedule.setAside(device)
-                self._changed(device, LEFT)
                 self._observer.changed(device, LEFT)
                 self._workers[device].close()
                 self._askContests()
+
+    def noteChange(self, device: Device, what: str) -> None:
+        """Tells that a device has JOINED or LEFT: now, or before the step began."""
+        self._note("%s has %s", describeDevice(device), what)
+        self._changed(device.ordinal, what)
 
     def _awaitsDevices(self) -> bool:
         """Whether the devices have left, so that others, or the same again, may come."""

@@ -15,7 +15,9 @@ from .Types import Device, Job, UnitResult
 STARTING = "starting"
 IDLE = "idle"
 LOST = "lost"
-# A device of a node, which comes and goes: it left as it was to; its worker, or its node, is gone.
+# A device of a node, which comes and goes: it has come; it left as it was to; its worker, or its
+# node, is gone.
+JOINED = "joined"
 LEFT = "left"
 AWAY = "away"
 # Workers that have come, and numbers of devices that are leaving.

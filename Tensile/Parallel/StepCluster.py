@@ -41,6 +41,8 @@ class StepCluster:
         self._register = Register(None)
         self._wanted: DeviceSelection = ALL_DEVICES
         self._chosen: List[Member] = []
+        self._before: Sequence[Device] = ()
+        self._here: List[Device] = []
         self._step: Optional[Step] = None
         self._files: Sequence[SentFile] = ()
         self._wait = True
@@ -124,9 +126,18 @@ class StepCluster:
         """The chosen devices with their numbers in an outputs folder."""
         os.makedirs(outputs, exist_ok=True)
         self._register = Register(registerPath(outputs))
-        devices = self._register.number(self._cluster.members(), self._chosen)
+        self._before = self._register.present
+        self._here = self._register.number(self._cluster.members(), self._chosen)
+        self._register.setPresent(device.ordinal for device in self._here)
         self._register.write()
-        return devices
+        return self._here
+
+    def changesBefore(self) -> Tuple[List[Device], List[Device]]:
+        """(devices that have come, devices that have left) since this was looked at last."""
+        before = {device.ordinal for device in self._before}
+        here = {device.ordinal for device in self._here}
+        come = [device for device in self._here if device.ordinal not in before]
+        return come, [device for device in self._before if device.ordinal not in here]
 
     def refuseOtherClient(self, client: SentFile) -> None:
         """One run measures with one client.
@@ -200,11 +211,14 @@ class StepCluster:
             seen.add(member.address)
             if isNew and member.key not in used and not member.leaving:
                 news.append(member)
-        if not news:
-            return [], left
-        chosen, _ = choose([member for member in news if self._isFit(member)], self._wanted)
-        devices = self._register.number(news, chosen)
-        self._register.write()
+        devices: List[Device] = []
+        if news:
+            chosen, _ = choose([member for member in news if self._isFit(member)], self._wanted)
+            devices = self._register.number(news, chosen)
+        if news or left:
+            present = {device.ordinal for device in self._register.present} - set(left)
+            self._register.setPresent(present | {device.ordinal for device in devices})
+            self._register.write()
         return [self._add(device) for device in devices], left
 
     def _isFit(self, member: Member) -> bool:

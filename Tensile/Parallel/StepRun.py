@@ -27,7 +27,7 @@ from .Fleet import Register, registerPath
 from .HangLimit import hangSeconds
 from .Locks import LOCK_DIR_VARIABLE, LOCKS_FOLDER, lockHolder, lookAtLocks
 from .Loop import Loop
-from .LoopTypes import Changes, LoopResult, Lost, WorkerLike
+from .LoopTypes import JOINED, LEFT, Changes, LoopResult, Lost, WorkerLike
 from .Outcomes import examine, refusalOf
 from .ParseArguments import ClientSettings
 from .Platform import System
@@ -121,6 +121,7 @@ class StepRun:
             patience=self._patience(),
         )
         self._report.follow(loop.result)
+        self._noteChangesBefore(loop)
         try:
             result = loop.run()
         except BaseException:
@@ -249,6 +250,16 @@ class StepRun:
         if come:
             self._addNodes()
         return come, leaving
+
+    def _noteChangesBefore(self, loop: Loop) -> None:
+        """Tells which nodes' devices came or went since the step before, or the run's beginning."""
+        if self._cluster is None or not self._settings.frontEnd:
+            return
+        come, left = self._cluster.changesBefore()
+        self._names.update((device.ordinal, device) for device in left)
+        for what, devices in ((LEFT, left), (JOINED, come)):
+            for device in devices:
+                loop.noteChange(device, what)
 
     def _patience(self) -> float:
         """How long the step waits where all nodes have left, in seconds."""

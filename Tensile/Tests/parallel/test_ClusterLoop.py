@@ -740,6 +740,41 @@ def test_aDeviceThatAnotherRunHasIsSaidToBeWaitedFor(caplog):
     ]
 
 
+def test_whoCameAndWentBetweenTwoStepsIsKnown(tmp_path):
+    """A step says so at its beginning; what came or went in a step, the step itself has said."""
+    here = ["a", "b"]
+
+    def members():
+        found = [ClusterModule._memberOf("tcp://%s" % n, facts(n), 0.0, 0.0) for n in here]
+        own = {"hash": NodeSide.packageHash(), "version": __version__}
+        return [replace(member, **own) for member in found]
+
+    connection = SimpleNamespace(members=members, silent=[], whoLeft=lambda: gone)
+    gone = set()
+
+    def names(devices):
+        return [device.node for device in devices]
+
+    def begin():
+        step = StepClusterModule.StepCluster(connection)
+        step.choose(ALL_DEVICES, strict=False)
+        devices = step.number(str(tmp_path))
+        step._step = object()
+        step.workers(devices)
+        return step, *map(names, step.changesBefore())
+
+    assert begin()[1:] == (["a", "b"], [])
+    here[:] = ["b", "c"]
+    step, come, left = begin()
+    assert (come, left) == (["c"], ["a"])
+    here[:] = ["b", "d"]
+    gone.add(members()[0].key)
+    joined, leaving = step.changes([1, 2])
+    assert names(worker.device for worker in joined) == ["d"] and leaving == [1]
+    here[:] = ["c", "d"]
+    assert begin()[1:] == ([], [])
+
+
 def test_aUnitWhoseFilesHaveNoRoomEndsEarly():
     """What it would measure from then on could not be kept, and its end ends the run."""
     called = []
