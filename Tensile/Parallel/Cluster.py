@@ -528,12 +528,16 @@ def requireDistributed() -> None:
     """Refuses to go on without Dask's scheduler.
 
     Raises:
-        InputError: it is not installed.
+        InputError: it is not installed, or its configuration cannot be read.
     """
     if find_spec("distributed") is None:
         raise InputError(
             "a cluster needs Dask's scheduler: pip install distributed, here and on every node"
         )
+    try:
+        import dask.config  # noqa: F401  (it reads the user's files)
+    except ValueError as error:
+        raise InputError("Dask's configuration: %s" % " ".join(str(error).split())) from None
 
 
 def _memberOf(address: str, facts: Dict[str, Any], asked: float, answered: float) -> Member:

@@ -532,6 +532,18 @@ def _checkRefusal(done, said):
     assert len([line for line in output.splitlines() if "error" in line]) == 1, output
 
 
+def test_aConfigurationOfDasksThatCannotBeReadIsRefused(tmp_path):
+    """One line that names the file, whoever needs it."""
+    (tmp_path / "own.yaml").write_text("distributed:\n  comm: {tls: [\n")
+    environment = {**os.environ, "DASK_CONFIG": str(tmp_path)}
+    for start in (_runWith, _joinWith):
+        done = start("tcp://127.0.0.1:1", tmp_path, environment)
+        _checkRefusal(done, "%s' is malformed" % (tmp_path / "own.yaml"))
+    words = [HERE / "configs" / "quick.yaml", tmp_path / "out", "--local-cluster", "1"]
+    command = [sys.executable, BIN / "TensileParallel", *words, "--emulate", "1"]
+    _checkRefusal(runToEnd(*command, environment=environment), "own.yaml' is malformed")
+
+
 @pytest.mark.skipif(not PAGE.is_file(), reason="docs are not here")
 def test_withTlsOnlyWhoHasACertificateGetsIn(tmp_path):
     """With TLS by Dask's own configuration, made by the commands of the docs: who has no
