@@ -17,6 +17,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -179,6 +180,15 @@ def pretend(
     NodeSide.stop = NodeSide.release = NodeSide.forget = lambda *arguments: None
 
 
+def _end(child: "subprocess.Popen[Any]") -> None:
+    child.terminate()
+    try:
+        child.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
 async def serveNodes(spec: Dict[str, Any]) -> None:
     import dask
     from distributed import Worker
@@ -198,10 +208,14 @@ async def serveNodes(spec: Dict[str, Any]) -> None:
             workers.append(Worker(spec["address"], name=name, nthreads=2, **own))
     await asyncio.gather(*workers)
     (folder / "ready").touch()
-    while True:
-        await asyncio.sleep(1.0)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    while not stop.is_set():
+        await asyncio.wait({asyncio.ensure_future(stop.wait())}, timeout=1.0)
         (folder / "largest.new").write_text(json.dumps(largest))
         os.replace(folder / "largest.new", folder / "largest")
+    pool.shutdown()  # its processes would not notice the end of this one
+    os._exit(0)
 
 
 # -- the measurement ----------------------------------------------------------------------------
@@ -266,8 +280,7 @@ def main() -> int:
             same = _agreement(serialResults(setup), (folder / "results.csv").read_bytes())
         finally:
             for child in children:
-                child.kill()
-                child.wait()
+                _end(child)
     share = cpu / wall
     print(
         "%d devices on %d nodes, %d units in %.1f s, bound %.1f s (%.3f), exit %d, %s"
