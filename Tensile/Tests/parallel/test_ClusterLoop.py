@@ -578,6 +578,7 @@ def test_aLeavingWorkerWaitsUntilItIsGivenUp(monkeypatch, tmp_path):
     identity = NodeSide.NodeIdentity("a", "j", device, None, str(tmp_path), ())
     monkeypatch.setenv(NodeSide.NODE_VARIABLE, identity.toJson())
     monkeypatch.setattr(NodeSide, "_Task", SimpleNamespace)
+    monkeypatch.setattr(NodeSide._Node, "_watch", lambda self: None)  # it would go on for ever
     worker = DasksWorker()
 
     async def leaves(run):
