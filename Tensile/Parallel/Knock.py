@@ -40,9 +40,11 @@ async def aboutTls(address: str, why: str) -> str:
     and ours are strangers.
 
     Args:
-        address: as it was named.
+        address: as it was named; may be empty.
         why: what went wrong.
     """
+    if not address:  # no file tells it yet
+        return ""
     if address.startswith(TLS):
         isForeign = "CERTIFICATE" in why or "ALERT" in why  # of OpenSSL's words
         return _FOREIGN if isForeign else ""

@@ -492,6 +492,16 @@ def test_theSchedulerRestarts(monkeypatch):
         scheduler.close()
 
 
+def test_aSchedulersFileThatIsNotThereYetIsWaitedFor(monkeypatch, tmp_path):
+    """As a scheduler that is about to start; what is missing is said when the time is over."""
+    monkeypatch.setattr(ClusterModule, "requireDistributed", lambda: None)
+    cluster = ClusterModule.Cluster("", str(tmp_path / "none.json"))
+    begun = time.monotonic()
+    with pytest.raises(InputError, match="none.json .No such file or directory.: start one with"):
+        cluster.connect(0.6)
+    assert time.monotonic() - begun > 0.6
+
+
 def test_aWorkerThatDoesNotAnswerIsNamed(monkeypatch):
     """The run begins with the others, and whoever misses a device reads why."""
 

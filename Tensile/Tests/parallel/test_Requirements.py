@@ -6,13 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from conftest import HERE
+from conftest import HERE, ownCheckout
 
 from Tensile.Parallel import Requirements
 
 pytestmark = pytest.mark.unit
-
-COMMANDS = HERE.parents[2] / "TensileParallelCommands.py"
 
 
 @pytest.mark.parametrize(
@@ -68,10 +66,10 @@ commands.%s()
 """
 
 
-@pytest.mark.skipif(not COMMANDS.is_file(), reason="no checkout of ours")
+@ownCheckout
 @pytest.mark.parametrize("command", ["runTensileParallel", "runTensileParallelClient"])
 def test_ctrlCEndsAnInstalledCommandWithoutATraceback(command):
     """Also before it can say anything."""
-    code = CTRL_C % (str(COMMANDS.parent), command)
+    code = CTRL_C % (str(HERE.parents[2]), command)
     done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
