@@ -215,9 +215,10 @@ class StepCluster:
         if news:
             chosen, _ = choose([member for member in news if self._isFit(member)], self._wanted)
             devices = self._register.number(news, chosen)
-        if news or left:
-            present = {device.ordinal for device in self._register.present} - set(left)
-            self._register.setPresent(present | {device.ordinal for device in devices})
+        before = {device.ordinal for device in self._register.present}
+        present = before - set(left) | {device.ordinal for device in devices}
+        if news or present != before:  # a busy device takes its time to leave
+            self._register.setPresent(present)
             self._register.write()
         return [self._add(device) for device in devices], left
 
