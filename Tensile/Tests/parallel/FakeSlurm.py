@@ -14,14 +14,15 @@ cat "$@" >"@/$id/script"
 if [ -e "@/refusal" ]; then cat "@/refusal" >&2; exit 1; fi
 chmod +x "@/$id/script"
 [ -e "@/held" ] ||
-    SLURM_JOB_ID=$id setsid "@/$id/script" >"@/$id/out" 2>&1 </dev/null &
+    SLURM_JOB_ID=$id FAKE_SLURM_JOB="@/$id" setsid "@/$id/script" >"@/$id/out" 2>&1 </dev/null &
 echo "Submitted batch job $id"
 """,
     "squeue": """
 for word; do case $word in --jobs=*) ids=${word#--jobs=} ;; esac; done
 found=
 for id in $(echo "$ids" | tr , ' '); do
-    grep -lzqs "^SLURM_JOB_ID=$id$" /proc/[0-9]*/environ && echo "$id" && found=1
+    job="@/$id"  # others have jobs of the same number
+    grep -lzqs "^FAKE_SLURM_JOB=$job$" /proc/[0-9]*/environ && echo "$id" && found=1
 done
 [ "$found" ] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
 """,
@@ -29,7 +30,8 @@ done
 for id; do
     touch "@/$id/cancelled"
     for number in TERM KILL; do
-        for file in $(grep -lzs "^SLURM_JOB_ID=$id$" /proc/[0-9]*/environ); do
+        job="@/$id"
+        for file in $(grep -lzs "^FAKE_SLURM_JOB=$job$" /proc/[0-9]*/environ); do
             pid=${file#/proc/}
             kill -$number "${pid%/environ}" 2>/dev/null
         done
